@@ -40,6 +40,7 @@ __all__ = [
     "entry",
     "keep_tokens",
     "reached",
+    "started",
 ]
 
 T = TypeVar("T")
@@ -222,3 +223,12 @@ class Running:
         for task in self._tasks:
             task.cancel()
         await asyncio.wait(self._tasks) if self._tasks else None
+
+
+async def started(
+    work: Coroutine[Any, Any, None], held: HeldOperation, running: Running
+) -> tuple[asyncio.Task[None], HeldOperation]:
+    """Starts some work, which goes as far as the operation that is held."""
+    task = running.start(work)
+    await reached(held)
+    return task, held

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 
@@ -19,12 +18,6 @@ from tarn_api.feed.viewers import Caller
 from tarn_api.http import HttpBounds, HttpServer
 
 LAKE = "/repositories/lake"
-
-
-@pytest.fixture
-async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
-    async with running_rest(tmp_path) as running:
-        yield running
 
 
 async def commit(rest: Rest, message: str, branch: str = "main") -> str:

@@ -3,21 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
-from pathlib import Path
 
-import pytest
-from rest_service import Rest, basic, running_rest
+from rest_service import Rest, basic
 
 from tarn.telemetry.audit.record import Outcome
 from tarn_api.endpoint import OWN_BASE
-
-
-@pytest.fixture
-async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
-    async with running_rest(tmp_path) as running:
-        yield running
-
 
 USERS = "/auth/users"
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 from urllib.parse import quote
 
 import pytest
-from rest_service import Rest, running_rest
+from rest_service import Rest
 from web_pages import NAMES, WebUser
 
 import tarn_api.web
@@ -25,19 +24,6 @@ from tarn_rest.operations import Operation
 
 LAKE = "/repositories/lake"
 NONE = "\N{EN DASH}"
-
-
-@pytest.fixture
-async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
-    async with running_rest(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def user(rest: Rest) -> WebUser:
-    person = WebUser(rest)
-    assert (await person.sign_in()).status == 303
-    return person
 
 
 async def put(user: WebUser, path: str, content: bytes = b"x", **fields: str) -> None:

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
 from functools import partial
 from pathlib import Path
 
 import pytest
+from audit_records import audit_record, write_audit
 from lxml import html
 from rest_service import Answer, Rest, basic, running_rest
 from web_pages import NAMES, WebPage, WebUser
@@ -21,8 +21,7 @@ from tarn.collection.quarantine import Manifest, Part, Tally, write_manifest
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.quota import Limits, QuotaKind
 from tarn.kv.keys import RepositoryKeys
-from tarn.telemetry.audit.files import AuditFile
-from tarn.telemetry.audit.record import AuditRecord, Outcome, line_of
+from tarn.telemetry.audit.record import Outcome
 from tarn.telemetry.audit.searching import search_audit
 from tarn_api.web.links import to
 from tarn_api.web.pages import audit, collections
@@ -32,19 +31,6 @@ from tarn_proto.graveler.v1.merge_service_pb2 import PreviewMergeRequest
 
 LAKE = "/repositories/lake"
 SETTINGS = f"{LAKE}/settings"
-
-
-@pytest.fixture
-async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
-    async with running_rest(tmp_path) as running:
-        yield running
-
-
-@pytest.fixture
-async def user(rest: Rest) -> WebUser:
-    person = WebUser(rest)
-    assert (await person.sign_in()).status == 303
-    return person
 
 
 async def person(rest: Rest, user_id: str, *roles: str) -> WebUser:
@@ -390,31 +376,18 @@ async def test_a_secret_is_shown_once_and_kept_nowhere(user: WebUser, rest: Rest
     assert (answer.status, b"use another to delete it" in answer.body) == (403, True)
 
 
-def audited(folder: Path, *records: AuditRecord) -> None:
-    file = AuditFile(folder, "node", 2**20, 8)
-    file.write("".join(line_of("node", each) for each in records))
-    file.close()
-
-
-def audit_record(number: int, **fields: object) -> AuditRecord:
-    about = {
-        "operation": "s3:PutObject",
-        "resource": "repository/lake/branch/main/object/a",
-        "outcome": Outcome.OK,
-        "reason": "",
-        "principal": "ada",
-        "access_key_id": "",
-        "source": "192.0.2.1:5",
-        "request_id": f"r{number}",
-    }
-    return AuditRecord(1_790_000_000_000_000 + number, **{**about, **fields})  # type: ignore[arg-type]
-
-
 async def test_administrators_search_the_audit_log_page_by_page(tmp_path: Path) -> None:
-    audited(
+    write_audit(
         tmp_path / "audit",
+        "node",
         *(audit_record(each) for each in range(150)),
-        audit_record(200, principal="ben", outcome=Outcome.DENIED, reason="ACCESS_DENIED"),
+        audit_record(
+            200,
+            principal="ben",
+            outcome=Outcome.DENIED,
+            reason="ACCESS_DENIED",
+            source="192.0.2.1:5",
+        ),
     )
     async with running_rest(tmp_path / "rest", audit_folder=tmp_path / "audit") as rest:
         root = WebUser(rest)
@@ -444,8 +417,9 @@ async def test_administrators_search_the_audit_log_page_by_page(tmp_path: Path) 
 
 
 async def test_what_strangers_wrote_into_the_audit_log_is_only_shown(tmp_path: Path) -> None:
-    audited(
+    write_audit(
         tmp_path / "audit",
+        "node",
         *(
             audit_record(n, resource=name, principal=name, reason=name, request_id=name)
             for n, name in enumerate(NAMES)
@@ -463,7 +437,7 @@ async def test_what_strangers_wrote_into_the_audit_log_is_only_shown(tmp_path: P
 async def test_an_audit_log_that_stops_at_its_bounds_says_so(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    audited(tmp_path / "audit", audit_record(1))
+    write_audit(tmp_path / "audit", "node", audit_record(1))
     monkeypatch.setattr(audit, "search_audit", partial(search_audit, bytes_max=0))
     async with running_rest(tmp_path / "rest", audit_folder=tmp_path / "audit") as rest:
         root = WebUser(rest)

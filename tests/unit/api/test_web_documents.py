@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from pathlib import Path
 from urllib.parse import urlsplit
 
 import pytest
 from lxml import html
-from rest_service import Rest, running_rest
+from rest_service import Rest
 from web_pages import NAMES, WebUser
 
 from tarn_api.web.documents import PARTS, document, titles
@@ -21,12 +19,6 @@ TAGS = {
 }
 ATTRIBUTES = {"href", "rel", "class", "id", "start", "role", "aria-label", "tabindex"}
 PAGES = [(part, name) for part, pages in titles().items() for name, _ in pages]
-
-
-@pytest.fixture
-async def rest(tmp_path: Path) -> AsyncIterator[Rest]:
-    async with running_rest(tmp_path) as running:
-        yield running
 
 
 def made(text: str, *, answer: str = "") -> html.HtmlElement:

@@ -5,7 +5,7 @@ from collections.abc import Coroutine
 from typing import Any
 
 import pytest
-from lake import MAIN, Lake, Running, ended, entry, reached
+from lake import MAIN, Lake, Running, ended, entry, reached, started
 from lake_upload import Upload, seal_main
 
 from tarn.core.branch import TokenKind
@@ -14,7 +14,6 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, UploadId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import OutcomeUnknownError
-from tarn.testing.faults.gates import HeldOperation
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.conditional import _takes_registers
 from tarn_graveler.branch.handle import BranchHandle
@@ -32,15 +31,6 @@ async def kind_of_staging(lake: Lake) -> TokenKind:
 async def put_if(lake: Lake, path: str, size: int, condition: WriteCondition) -> None:
     packed = entry(size, f"put {size}")
     await lake.graveler.conditional.stage(lake.main, path, packed, condition)
-
-
-async def started(
-    completion: Coroutine[Any, Any, None], held: HeldOperation, running: Running
-) -> tuple[asyncio.Task[None], HeldOperation]:
-    """Starts a completion, which goes as far as the operation that is held."""
-    task = running.start(completion)
-    await reached(held)
-    return task, held
 
 
 async def commit_and_drop(lake: Lake) -> None:

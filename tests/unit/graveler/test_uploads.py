@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
-from lake import MAIN, Lake, Running, entry, reached
+from lake import MAIN, Lake, Running, entry, reached, started
 
 from tarn.core.entry import pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
@@ -20,7 +20,6 @@ from tarn_proto.store.v1 import graveler_pb2 as pb
 MANIFEST = bytes(32)
 OTHER_MANIFEST = bytes(31) + b"\1"
 CLAIM_SECONDS = 300.0
-LIMIT_SECONDS = 5.0
 
 
 async def begin(lake: Lake, path: str = "big") -> str:
@@ -154,8 +153,7 @@ async def test_an_object_that_was_staged_under_a_claim_that_was_given_up_is_foun
     upload_id = await begin(lake)
     first = await claim(lake, upload_id)
     row = lake.kv.hold("set_many", lake.row_key("big"))
-    slow = running.start(finish(lake, upload_id, first, 1))
-    await reached(row)
+    slow, row = await started(finish(lake, upload_id, first, 1), row, running)
     uploads = lake.graveler.uploads
     await uploads.reopen(lake.repository, upload_id, first, may_be_staged=True)
     await finish(lake, upload_id, await claim(lake, upload_id), 1)
@@ -189,9 +187,7 @@ async def test_a_completion_that_was_taken_over_does_not_record_its_answer(
     upload_id = await begin(lake)
     first = await claim(lake, upload_id)
     row = lake.kv.hold("set_many", lake.row_key("big"))
-    slow = running.start(finish(lake, upload_id, first, 1))
-    async with asyncio.timeout(LIMIT_SECONDS):
-        await row.reached.wait()
+    slow, row = await started(finish(lake, upload_id, first, 1), row, running)
     lake.clock.advance(CLAIM_SECONDS)
     second = await claim(lake, upload_id)
     row.open()
@@ -260,8 +256,7 @@ async def test_a_failure_of_a_later_attempt_is_no_refusal_of_an_earlier_one(
     first = await claim(lake, upload_id)
     staged = lake.kv.hold("set_many", lake.row_key("big"), after=True)
     dies = running.start(finish(lake, upload_id, first, 1))
-    async with asyncio.timeout(LIMIT_SECONDS):
-        await staged.reached.wait()
+    await reached(staged)
     dies.cancel()
     await asyncio.wait([dies])
     lake.clock.advance(CLAIM_SECONDS)
@@ -292,8 +287,7 @@ async def test_a_claim_that_meets_another_change_is_decided_by_the_record_as_it_
     upload_id = await begin(lake)
     held = lake.kv.hold("set_if", RepositoryKeys.upload(UploadId(upload_id)))
     slow = running.start(claim(lake, upload_id))
-    async with asyncio.timeout(LIMIT_SECONDS):
-        await held.reached.wait()
+    await reached(held)
     uploads = other.graveler.uploads
     if ended:
         await uploads.abort(other.repository, upload_id)

@@ -7,35 +7,12 @@ import random
 from pathlib import Path
 
 import pytest
+from audit_records import BEGIN_US, audit_record, write_audit
 
 from tarn.core.errors import Reason, TarnError
 from tarn.telemetry.audit import searching
-from tarn.telemetry.audit.files import AuditFile
-from tarn.telemetry.audit.record import AuditRecord, Outcome, line_of
+from tarn.telemetry.audit.record import Outcome, line_of
 from tarn.telemetry.audit.searching import AuditPage, AuditQuery, search_audit
-
-BEGIN_US = 1_790_000_000_000_000
-
-
-def record(time_us: int, **fields: object) -> AuditRecord:
-    about = {
-        "operation": "s3:PutObject",
-        "resource": "repository/lake/branch/main/object/a",
-        "outcome": Outcome.OK,
-        "reason": "",
-        "principal": "ada",
-        "access_key_id": "",
-        "source": "",
-        "request_id": f"r{time_us}",
-    }
-    return AuditRecord(BEGIN_US + time_us, **{**about, **fields})  # type: ignore[arg-type]
-
-
-def write(folder: Path, service: str, *records: AuditRecord, size_max: int = 2**30) -> None:
-    file = AuditFile(folder, service, size_max, 1000)
-    for each in records:
-        file.write(line_of(service, each))
-    file.close()
 
 
 def found(page: AuditPage) -> list[int]:
@@ -52,8 +29,8 @@ def test_a_folder_that_is_not_there_has_no_record(tmp_path: Path) -> None:
 
 
 def test_records_of_all_processes_come_newest_first(tmp_path: Path) -> None:
-    write(tmp_path, "node", *(record(each) for each in (1, 4, 9)))
-    write(tmp_path, "compactor", *(record(each) for each in (2, 3, 10)))
+    write_audit(tmp_path, "node", *(audit_record(each) for each in (1, 4, 9)))
+    write_audit(tmp_path, "compactor", *(audit_record(each) for each in (2, 3, 10)))
     page = search(tmp_path)
     assert found(page) == [10, 9, 4, 3, 2, 1]
     assert page.processes == ("compactor-0", "node-0")
@@ -73,7 +50,7 @@ def test_pages_have_each_record_once_also_if_files_are_renamed_meanwhile(
             for _ in range(150):
                 times[service] += rng.choice((0, 1, 1, 7))
                 made.append(times[service])
-            write(tmp_path, service, *map(record, made), size_max=9_000)
+            write_audit(tmp_path, service, *map(audit_record, made), size_max=9_000)
             wanted.extend(made)
 
     more()
@@ -100,10 +77,10 @@ def test_each_end_of_a_search_is_found_by_bisection(
     monkeypatch.setattr(searching, "_PROBE", 600)
     rng = random.Random(3)
     times = list(itertools.accumulate(rng.choice((0, 1, 2)) for _ in range(200)))
-    write(
+    write_audit(
         tmp_path,
         "node",
-        *(record(each, principal="x" * rng.randint(0, 200)) for each in times),
+        *(audit_record(each, principal="x" * rng.randint(0, 200)) for each in times),
     )
     for end in range(-1, times[-1] + 3):
         page = search(tmp_path, AuditQuery(before_us=BEGIN_US + end), records_max=1000)
@@ -127,13 +104,13 @@ def test_each_end_of_a_search_is_found_by_bisection(
     ],
 )
 def test_a_search_has_filters(tmp_path: Path, query: AuditQuery, wanted: list[int]) -> None:
-    write(
+    write_audit(
         tmp_path,
         "node",
-        record(1),
-        record(2, principal="ben"),
-        record(3, operation="BranchService.CreateBranch", resource="repository/lake"),
-        record(4, resource="bucket/b", outcome=Outcome.DENIED),
+        audit_record(1),
+        audit_record(2, principal="ben"),
+        audit_record(3, operation="BranchService.CreateBranch", resource="repository/lake"),
+        audit_record(4, resource="bucket/b", outcome=Outcome.DENIED),
     )
     assert found(search(tmp_path, query)) == wanted
 
@@ -143,7 +120,7 @@ def test_a_page_that_the_bounds_end_says_so_and_the_next_ones_go_on(
 ) -> None:
     monkeypatch.setattr(searching, "_BLOCK", 4096)
     monkeypatch.setattr(searching, "_PROBE", 1024)
-    write(tmp_path, "node", *(record(each // 2) for each in range(3000)))
+    write_audit(tmp_path, "node", *(audit_record(each // 2) for each in range(3000)))
     got: list[int] = []
     stops = 0
     query = AuditQuery(user="ada")
@@ -161,7 +138,7 @@ def test_a_page_that_the_bounds_end_says_so_and_the_next_ones_go_on(
 
 
 def test_a_search_ends_in_time(tmp_path: Path) -> None:
-    write(tmp_path, "node", *(record(each) for each in range(3000)))
+    write_audit(tmp_path, "node", *(audit_record(each) for each in range(3000)))
     ticks = itertools.count()
     page = search_audit(
         tmp_path, AuditQuery(user="none"), lambda: float(next(ticks)), records_max=10, seconds_max=3
@@ -171,10 +148,10 @@ def test_a_search_ends_in_time(tmp_path: Path) -> None:
 
 
 def test_what_is_no_record_is_counted_and_passed_over(tmp_path: Path) -> None:
-    write(tmp_path, "node", record(1), record(2))
+    write_audit(tmp_path, "node", audit_record(1), audit_record(2))
     with (tmp_path / "node-0.jsonl").open("ab") as file:
         file.write(b"x\n" + b"[" * 200_000 + b"\n" + b'{"time":"2026-99-99T99:99:99.999999Z"}\n')
-        file.write(line_of("node", record(3)).encode() + b'{"audit":1,"time":"20')
+        file.write(line_of("node", audit_record(3)).encode() + b'{"audit":1,"time":"20')
     (tmp_path / "notes.txt").write_text("not mine")
     (tmp_path / "link-0.jsonl").mkdir()
     with pytest.raises(TarnError) as caught:
@@ -187,7 +164,7 @@ def test_what_is_no_record_is_counted_and_passed_over(tmp_path: Path) -> None:
 
 
 def test_no_link_leads_out_of_the_folder(tmp_path: Path) -> None:
-    write(tmp_path / "other", "node", record(1))
+    write_audit(tmp_path / "other", "node", audit_record(1))
     folder = tmp_path / "audit"
     folder.mkdir()
     (folder / "node-0.jsonl").symlink_to(tmp_path / "other" / "node-0.jsonl")
@@ -199,7 +176,7 @@ def test_too_many_files_are_refused_and_not_left_out(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(searching, "FILES_MAX", 3)
-    write(tmp_path, "node", *(record(each) for each in range(100)), size_max=4096)
+    write_audit(tmp_path, "node", *(audit_record(each) for each in range(100)), size_max=4096)
     with pytest.raises(TarnError) as caught:
         search(tmp_path)
     assert caught.value.reason is Reason.OVERLOADED
