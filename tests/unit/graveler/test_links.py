@@ -33,6 +33,7 @@ from tarn.core.ids import physical_path
 from tarn.core.levels import LEVEL_FIRST, FeatureGate
 from tarn_graveler.uploads.links import LINK_SECONDS, WrittenObject
 from tarn_graveler.uploads.records import RecordedAttempts
+from tarn_proto.graveler.v1 import link_service_pb2 as pb
 from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
 
 
@@ -413,10 +414,10 @@ async def test_what_cannot_be_removed_is_left_to_a_collection(
     assert (await service.graveler.lookup(service.admin, "lake", "main", PATH)).entry == packed
 
 
-async def test_an_object_that_may_be_linked_is_not_refused_because_its_block_is_gone(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+async def staged_without_answer(
+    service: Service, issued: pb.GetPhysicalAddressResponse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The object is staged, its link is not recorded, and then it is erased. "Nothing was linked" would be untrue."""
+    """Links an object; the row is written, and its link is not recorded."""
 
     async def failing(*_: object, unless_added: bool) -> bool:
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the store does not answer")
@@ -424,15 +425,51 @@ async def test_an_object_that_may_be_linked_is_not_refused_because_its_block_is_
     async def no_sleep(*_: object) -> None:
         pass
 
-    issued = await issue(service)
     await written(service, issued)
     with monkeypatch.context() as patched:
         patched.setattr(type(service.clock), "sleep", no_sleep)
         patched.setattr(RecordedAttempts, "complete", failing)
         assert await reason_of(link(service, issued.token)) is Reason.OUTCOME_UNKNOWN
+
+
+async def test_an_object_that_may_be_linked_is_not_refused_because_its_block_is_gone(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object is staged, its link is not recorded, and then it is erased. "Nothing was linked" would be untrue."""
+    issued = await issue(service)
+    await staged_without_answer(service, issued, monkeypatch)
     packed = (await service.graveler.lookup(service.admin, "lake", "main", PATH)).entry
     key = await linked_block(service, packed)
     await bucket_of(service).delete_many(key.namespace, [key.path])
+    assert await reason_of(link(service, issued.token)) is Reason.OUTCOME_UNKNOWN
+
+
+@pytest.mark.parametrize("reason", [Reason.BLOCK_NOT_FOUND, Reason.UNAVAILABLE])
+async def test_a_copy_that_fails_after_an_earlier_link_may_have_staged_is_no_refusal(
+    service: Service, monkeypatch: pytest.MonkeyPatch, reason: Reason
+) -> None:
+    """What was written goes between the look at it and its copy. The claim is given up, for the next link."""
+    issued = await issue(service, rewritable=True)
+    await staged_without_answer(service, issued, monkeypatch)
+
+    async def failing(*_: object) -> None:
+        if reason is Reason.BLOCK_NOT_FOUND:
+            raise BlockNotFoundError(BlockKey("file:///lake", "gone"))
+        raise TarnError(Kind.UNAVAILABLE, reason, "the bucket does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Bucket, "copy_written", failing)
+        assert await reason_of(link(service, issued.token)) is Reason.OUTCOME_UNKNOWN
+    packed = await link(service, issued.token)
+    assert (await service.graveler.lookup(service.admin, "lake", "main", PATH)).entry == packed
+
+
+async def test_an_object_that_may_be_linked_is_not_refused_because_the_client_wrote_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issued = await issue(service, rewritable=True)
+    await staged_without_answer(service, issued, monkeypatch)
+    await written_again(service, issued)
     assert await reason_of(link(service, issued.token)) is Reason.OUTCOME_UNKNOWN
 
 

@@ -320,22 +320,26 @@ class Uploads:
     ) -> None:
         """Gives up a claim. If the object may be staged, the upload waits for the completion that takes over.
 
+        Args:
+            repository: repository of the upload.
+            upload_id: id of the upload.
+            claim: claim that `begin_complete` returned.
+            may_be_staged: whether a call under this claim may have staged it. What an earlier claim recorded counts
+                without this.
+
         Raises:
             TarnError: UPLOAD_BUSY when the claim was lost; UPLOAD_NOT_FOUND.
         """
 
         def give_up(record: pb.UploadRecord) -> None:
             require_claim(record, upload_id, claim)
-            if may_be_staged:
-                # The time stays: an abort still waits, because a call of this claim may be on its way to the row.
-                record.completing_op_id = b""
-            else:
+            # The state and its time stay if an abort must wait: a call may be on its way to the row.
+            record.completing_op_id = b""
+            if not may_be_staged and not record.attempts:
                 record.state = pb.UPLOAD_STATE_OPEN
 
         def is_given_up(record: pb.UploadRecord) -> bool:
-            if may_be_staged:
-                return record.completing_op_id != claim
-            return record.state == pb.UPLOAD_STATE_OPEN and record.completing_op_id == claim
+            return record.completing_op_id != claim
 
         await self._records.change(repository, upload_id, give_up, is_given_up)
 
