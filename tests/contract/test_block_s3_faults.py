@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 from s3_stores import PATIENT, opened, unfinished
+from tests.support.faults.http_fault_proxy import Answer, Fault, Request, any_request
+from tests.support.servers.s3_server import S3Server
 
 from tarn.block.port import CHUNK_BYTES, BlockExistsError, BlockKey, BlockNotFoundError
 from tarn.block.s3 import S3BlockStore, S3Limits
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.testing.contract.block_samples import collect, data_path, fill, sample
-from tarn.testing.faults.http_fault_proxy import Answer, Fault, Request, any_request
-from tarn.testing.servers.s3_server import S3Server
 
 MIB = 1 << 20
 PART = PATIENT.part_bytes

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.crash.examine import LostError
+from tests.support.clock import ManualClock
+from tests.support.crash.trace import Trace
 
 from tarn.block.local import LocalBlockStore, open_local
 from tarn.block.port import BlockKey, BlockNotFoundError, BlockWriter
-from tarn.testing.clock import ManualClock
-from tarn.testing.crash.trace import Trace
 
 ROOT = Path("data/blocks")
 NAMESPACES = ("local://lake", "local://other/deep")

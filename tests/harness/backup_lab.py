@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pyarrow as pa
 from lake import MAIN, Lake, Replicas, create_repository
+from tests.support.clock import RestlessClock, SeededIds
 
 from tarn.backup.creating import create
 from tarn.backup.manifest import Manifest
@@ -27,7 +28,6 @@ from tarn.kv.keys import RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Partition, Row, Versioned
 from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions
-from tarn.testing.clock import RestlessClock, SeededIds
 
 __all__ = ["INSTALLATION", "BackupLab", "HookedKv", "backup_lab"]
 

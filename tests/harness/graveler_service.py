@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from lake import Replicas, entry
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.block.mem import MemBlockStore
 from tarn.client.auth import AuthClient
@@ -22,7 +23,6 @@ from tarn.kv.port import Kv
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.methods import Endpoint
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn_auth.application import AuthApplication
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import Graveler

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from graveler_service import Service
+from tests.support.clock import SeededIds
+from tests.support.peer_tables import message, table, value
 
 from tarn.block.committed import Committed
 from tarn.block.port import BlockKey
@@ -30,8 +32,6 @@ from tarn.lakefs.history import DumpIds, ImportProgress, PeerHistory
 from tarn.lakefs.importing import HistoryImport
 from tarn.lakefs.source import FolderSource, Source
 from tarn.lakefs.state import ImportState
-from tarn.testing.clock import SeededIds
-from tarn.testing.peer_tables import message, table, value
 
 __all__ = ["NAMESPACE", "Recorded", "WrittenBucket", "opened", "recorded", "shown"]
 

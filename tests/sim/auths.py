@@ -6,8 +6,8 @@ import random
 from typing import TYPE_CHECKING, Final
 
 from tests.sim.machine import Server
+from tests.support.sim.link import KvLink
 
-from tarn.testing.sim.link import KvLink
 from tarn_auth.application import AuthApplication
 
 if TYPE_CHECKING:

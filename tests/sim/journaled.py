@@ -9,9 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.support.check.history import OpKind, Outcome
+
 from tarn.core.entry import is_tombstone
 from tarn.kv.keys import PATHS_END, PATHS_START, path_of
-from tarn.testing.check.history import OpKind, Outcome
 from tarn_proto.store.v1 import journal_pb2 as pb
 
 if TYPE_CHECKING:

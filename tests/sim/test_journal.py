@@ -9,9 +9,9 @@ from unittest import mock
 import pytest
 from tests.sim.plan import Plan, planned
 from tests.sim.run import run_plan
+from tests.support.faults.modes import Mode
 
 from tarn.kv.port import Group, Partition
-from tarn.testing.faults.modes import Mode
 from tarn_graveler.branch.object_events import Mutation
 from tarn_graveler.branch.staging import Staging
 from tarn_proto.store.v1 import journal_pb2 as pb

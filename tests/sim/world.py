@@ -26,6 +26,15 @@ from tests.sim.sessions import Sessions
 from tests.sim.transport import OPEN, MixedAccess, SimTransport
 from tests.sim.values import Values
 from tests.sim.views import Views
+from tests.support.check.history import History
+from tests.support.sim.blocks import BlockLink, committed_over
+from tests.support.sim.clock import SimClock
+from tests.support.sim.faults import CALM, FaultInjector, FaultProfile, refused
+from tests.support.sim.kv_cassandra import SimCassandra
+from tests.support.sim.kv_sqlite import SimSqlite
+from tests.support.sim.link import KvLink, Wire
+from tests.support.sim.loop import SimLoop
+from tests.support.sim.swept_blocks import SweptBlockLink
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
@@ -39,15 +48,6 @@ from tarn.gate.access import Access
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Companion, Group, Kv, Partition, Predicate, Row
 from tarn.kv.records import Repository
-from tarn.testing.check.history import History
-from tarn.testing.sim.blocks import BlockLink, committed_over
-from tarn.testing.sim.clock import SimClock
-from tarn.testing.sim.faults import CALM, FaultInjector, FaultProfile, refused
-from tarn.testing.sim.kv_cassandra import SimCassandra
-from tarn.testing.sim.kv_sqlite import SimSqlite
-from tarn.testing.sim.link import KvLink, Wire
-from tarn.testing.sim.loop import SimLoop
-from tarn.testing.sim.swept_blocks import SweptBlockLink
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import GravelerSettings, assemble
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN

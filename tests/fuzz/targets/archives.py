@@ -13,6 +13,8 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.fuzz.target import PropertyError, Target
+
 from tarn.backup.chunks import Chunker, pack, unpack
 from tarn.backup.manifest import Manifest, decode_index, encode_index
 from tarn.core.dump import from_line, to_line
@@ -21,7 +23,6 @@ from tarn.core.listing.changed_paths import ChangedPaths
 from tarn.dump.files import DumpFile
 from tarn.kv.port import Partition, PartitionKind
 from tarn.kv.transfer.dump_format import Finished, IndexHeader, Part
-from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
 

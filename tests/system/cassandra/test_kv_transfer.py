@@ -27,10 +27,10 @@ from running_tarn import (
     wait_until_up,
 )
 from slowness import scaled
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.kv.embedded.reading import open_embedded_to_read
 from tarn.kv.fence import FenceState, fence_partition
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.timeout(400)]
 

@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 from backup_lab import BackupLab, backup_lab
+from tests.support.clock import ManualClock
 
 from tarn.backup.bucket import BucketTarget
 from tarn.backup.target import FolderTarget, Target
 from tarn.block.mem import MemBlockStore
-from tarn.testing.clock import ManualClock
 
 
 @pytest.fixture

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from backup_lab import BackupLab
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.backup.bucket import BucketTarget
 from tarn.backup.marks import MARK_US, begin_backup, begin_prune, begun_file
@@ -18,7 +19,6 @@ from tarn.backup.stored import backup_ids, check_files, open_backup
 from tarn.backup.target import FolderTarget, Target
 from tarn.block.mem import MemBlockStore
 from tarn.core.errors import Kind, TarnError
-from tarn.testing.clock import ManualClock, SeededIds
 
 
 async def test_a_prune_leaves_what_the_kept_backups_need(lab: BackupLab, target: Target) -> None:

@@ -6,13 +6,13 @@ import hashlib
 import random
 
 from backup_lab import BackupLab
+from tests.support.clock import SeededIds
 
 from tarn.core.access.policy import Role
 from tarn.core.ids import UserId
 from tarn.core.levels import ALL_FEATURES
 from tarn.kv.auth_records import decode_session_key
 from tarn.kv.keys import AuthKeys
-from tarn.testing.clock import SeededIds
 from tarn_auth.authorizer import Authorizer, Holder
 from tarn_auth.credentials import Credentials
 from tarn_auth.key_uses import KeyUses

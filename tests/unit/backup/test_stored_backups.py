@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 from backup_lab import INSTALLATION, BackupLab
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.backup import bucket
 from tarn.backup.bucket import BucketTarget
@@ -30,7 +31,6 @@ from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namesp
 from tarn.kv.port import Group, Partition, PartitionKind
 from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions
 from tarn.kv.transfer.ranges import digest_of
-from tarn.testing.clock import ManualClock, SeededIds
 
 ROWS = Partition("test/rows", PartitionKind.PLAIN, 4)
 

@@ -13,6 +13,7 @@ import pytest
 from dumped_lake import commit, dump, fill, restore, shown, transfer
 from graveler_service import Service, reason_of, running_service
 from lake import Running, ended, reached
+from tests.support.clock import RestlessClock
 
 from tarn.client.graveler import GravelerClient
 from tarn.core.commit import Commit, commit_id_of
@@ -28,7 +29,6 @@ from tarn.fsck.state import open_state
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.rpc.wire.call import Call
-from tarn.testing.clock import RestlessClock
 from tarn_graveler.records.claiming import PATIENCE_SECONDS
 
 

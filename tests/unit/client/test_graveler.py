@@ -7,6 +7,7 @@ import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
+from tests.support.servers.toy_service import Toy, call_in, failure
 
 from tarn.client.graveler import GravelerClient, ListingPage, Located
 from tarn.core.errors import Kind, Reason, TarnError
@@ -16,7 +17,6 @@ from tarn.rpc.process.system import SystemClock
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
 from tarn.rpc.wire.methods import unary_methods
-from tarn.testing.servers.toy_service import Toy, call_in, failure
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
     commit_service_pb2,

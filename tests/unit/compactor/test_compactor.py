@@ -4,6 +4,7 @@ from typing import cast
 
 import pytest
 from compactor_lab import LIMITS, Lab, running_mark, simulated
+from tests.support.clock import SeededIds
 
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
@@ -14,7 +15,6 @@ from tarn.gate.access import Access
 from tarn.gate.service_calls import ServiceCalls
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.metric_table import TABLE
-from tarn.testing.clock import SeededIds
 from tarn_proto.compactor.v1 import compactor_service_pb2 as pb
 from tarn_proto.graveler.v1 import settings_service_pb2
 

@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from installation_rows import INSTALLATION, by_name, contents, sample_installation, write_rows
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.core.errors import Kind, TarnError
 from tarn.core.levels import LEVEL_MAX, StoreLevel
@@ -33,7 +34,6 @@ from tarn.kv.transfer import (
 )
 from tarn.kv.transfer.dump_format import Finished, IndexHeader, Part
 from tarn.kv.transfer.parts import read_part
-from tarn.testing.clock import ManualClock, SeededIds
 
 TOKEN = next(each for each in sample_installation() if each.name.endswith("main:t3"))
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 import pyarrow as pa
 import pytest
 from installation_rows import INSTALLATION, by_name, contents, sample_installation, write_rows
+from tests.support.clock import ManualClock, RestlessClock, SeededIds
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.levels import LEVEL_MAX, StoreLevel
@@ -33,7 +34,6 @@ from tarn.kv.transfer import (
     reopen,
 )
 from tarn.kv.transfer.copying import copy_into
-from tarn.testing.clock import ManualClock, RestlessClock, SeededIds
 
 TOKEN = next(each for each in sample_installation() if each.name.endswith("main:t3"))
 IDS = SeededIds(ManualClock())
