@@ -218,7 +218,8 @@ class Links:
         Raises:
             TarnError: FAILED_PRECONDITION: LINK_EXPIRED; LINK_USED: it is linked, as another object; LINK_MISMATCH;
                 BLOCK_NOT_FOUND: nothing was written, and nothing linked; OUTCOME_UNKNOWN: the block is gone or another
-                one, and an earlier request may have linked it; the errors of `Uploads.begin_complete` and `finish_complete`.
+                one, and an earlier request may have linked it; the errors of `Uploads.begin_complete` and
+                `finish_complete`.
         """
         record, upload_id = upload.record, upload.upload_id
         if record.state == pb.UPLOAD_STATE_OPEN:
