@@ -18,6 +18,7 @@ from tarn.block.port import (
     BlockUploads,
     BlockWriter,
     FileBacked,
+    Joined,
     PartWriter,
     PresignedWrite,
     PresignsParts,
@@ -130,7 +131,9 @@ class _Uploads:
             writer = await self._uploads.open_part(key, upload, part, attempt)
         return _Writer(writer, self._calls)
 
-    async def complete(self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]) -> int:
+    async def complete(
+        self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]
+    ) -> Joined:
         """See `BlockUploads.complete`."""
         with self._calls.upload.call():
             return await self._uploads.complete(key, upload, parts)
