@@ -58,6 +58,7 @@ WALK = {
     "web.objects": "{lake}/objects?ref=fix",
     "web.object": "{lake}/object?ref=main&path=data/lakes.csv",
     "web.uncommitted": "{lake}/commit?branch=main",
+    "web.annotate": "{lake}/annotate?ref=main&prefix=data/",
     "web.log": "{lake}/commits?ref=main",
     "web.showCommit": "{lake}/commits/main",
     "web.compare": "{lake}/compare?left=main&right=fix",

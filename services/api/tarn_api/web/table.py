@@ -14,6 +14,7 @@ from tarn_api.forms import Form
 from tarn_api.web.pages import (
     access,
     administration,
+    annotate,
     audit,
     collections,
     commits,
@@ -74,6 +75,7 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.upload", "POST", f"{_OF}/upload", content.upload),
     ("web.uncommitted", "GET", f"{_OF}/commit", history.uncommitted),
     ("web.commit", "POST", f"{_OF}/commit", history.commit),
+    ("web.annotate", "GET", f"{_OF}/annotate", annotate.show),
     ("web.log", "GET", f"{_OF}/commits", history.log),
     ("web.showCommit", "GET", _OF + "/commits/{commit}", commits.show),
     ("web.compare", "GET", f"{_OF}/compare", comparing.compare),
