@@ -121,6 +121,14 @@ def ask_for_a_merge(page: Page) -> None:
 def make_a_user(page: Page) -> tuple[str, str]:
     """From any page: a second user, who may read and write. Returns the key pair that a page showed."""
     page.get_by_role("link", name="Administration").click()
+    table = page.get_by_role("region", name="Compactors")
+    for _ in range(60):  # the one of this installation begins to watch its replicas
+        if table.count():
+            break
+        page.wait_for_timeout(500)
+        page.reload()
+    expect(table.get_by_role("cell", name="nothing")).to_be_visible()
+    assert not flaws(page, "administration-compactors")
     page.get_by_role("link", name="Users").click()
     page.get_by_label("Name", exact=True).fill("ben")
     page.get_by_label("Developer").check()

@@ -14,6 +14,7 @@ from rest_service import Answer, Rest, basic, running_rest
 from web_pages import NAMES, WebPage, WebUser
 
 from tarn.client import ref_size
+from tarn.client.staging_events import StagingEventClient
 from tarn.collection import outcomes as collection_outcomes
 from tarn.collection.block_names import BlockKind
 from tarn.collection.outcomes import Report, write_report
@@ -23,10 +24,11 @@ from tarn.core.quota import Limits, QuotaKind
 from tarn.kv.keys import RepositoryKeys
 from tarn.telemetry.audit.record import Outcome
 from tarn.telemetry.audit.searching import search_audit
-from tarn_api.web.links import to
+from tarn_api.web.links import to, to_repository
 from tarn_api.web.pages import audit, collections
 from tarn_graveler.views import diffing
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
+from tarn_proto.graveler.v1 import staging_event_service_pb2 as event_pb
 from tarn_proto.graveler.v1.merge_service_pb2 import PreviewMergeRequest
 
 LAKE = "/repositories/lake"
@@ -723,6 +725,29 @@ async def test_compactions_are_paused_and_resumed(user: WebUser) -> None:
     assert (await user.fill(page, "Resume them")).status == 303
     service = user.rest.service
     assert await service.graveler.get_compaction_pause(service.admin) is None
+
+
+async def test_compactors_tell_what_they_do(user: WebUser) -> None:
+    page = await user.page("/administration")
+    assert "No compactor has told" in page.text
+    service = user.rest.service
+    report = event_pb.CompactorReport(
+        compactor_id="0-<b>one",
+        branch_count=7,
+        due_count=2,
+        failing_count=1,
+        compactions=40,
+        failures=3,
+        running=[event_pb.CompactorWork(repository_id="lake", branch_id=NAMES[0])],
+    )
+    await StagingEventClient(service.transport).watch_staging(service.admin, b"", 0, 0, report)
+    page = await user.page("/administration")
+    [row] = page.rows("Compactors")
+    assert row[0] == "0-<b>one"
+    assert row[2:8] == ["7", "2", "1", "40", "3", f"lake/{NAMES[0]}"]
+    assert page.foreign == []
+    [target] = [each for each in page.links if "/state?" in each]
+    assert target == to_repository("lake", "state", branch=NAMES[0])
 
 
 async def test_a_key_pair_whose_answer_was_lost_is_not_called_refused(
