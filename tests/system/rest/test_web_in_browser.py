@@ -52,6 +52,7 @@ WALK = {
     "web.quotas": "/quotas",
     "web.access": "/access?user=admin&action=ReadRepo&resource=repository/lake",
     "web.audit": "/audit",
+    "web.backups": "/backups",
     "web.connect": "{lake}/connect",
     "web.branches": "{lake}/branches",
     "web.tags": "{lake}/tags",
