@@ -28,6 +28,7 @@ from tarn_graveler.handlers.buckets import BucketHandler
 from tarn_graveler.handlers.collections import CollectionHandler
 from tarn_graveler.handlers.commits import CommitHandler
 from tarn_graveler.handlers.compactions import CompactionHandler
+from tarn_graveler.handlers.compactors import WatchingCompactors
 from tarn_graveler.handlers.diffs import DiffHandler
 from tarn_graveler.handlers.dumps import DumpHandler
 from tarn_graveler.handlers.entries import EntryHandler
@@ -74,6 +75,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
     """Returns the services of a replica; `access` knows what their callers may do."""
     rules = RepositoryRules(graveler.repositories, graveler.settings, graveler.bucket_views)
     gate = AccessGate(access, rules, graveler.gateways_prove)
+    compactors = WatchingCompactors(graveler.clock)
     return [
         repository_service(RepositoryHandler(graveler), gate),
         bucket_service(BucketHandler(graveler, access), gate),
@@ -87,14 +89,14 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
         pull_request_service(PullRequestHandler(graveler), gate),
         reflog_service(ReflogHandler(graveler), gate),
         task_service(TaskHandler(graveler), gate),
-        compaction_service(CompactionHandler(graveler), gate),
+        compaction_service(CompactionHandler(graveler, compactors), gate),
         collection_service(CollectionHandler(graveler), gate),
         erasure_service(ErasureHandler(graveler), gate),
         entry_service(EntryHandler(graveler, access), gate),
         upload_service(UploadHandler(graveler), gate),
         link_service(LinkHandler(graveler), gate),
         dump_service(DumpHandler(graveler), gate),
-        staging_event_service(StagingEventHandler(graveler), gate),
+        staging_event_service(StagingEventHandler(graveler, compactors), gate),
     ]
 
 

@@ -323,7 +323,7 @@ def assemble(
     usage = UsageCounter(kv, iterators, layers, committed, daily)
     # --- versioning
     merges = Merges(commits, committed, moves, clock, paths, bases, fences)
-    diffing = Diffing(bases, layers, reading, committed, changes)
+    diffing = Diffing(bases, layers, reading, committed, changes, clock)
     # --- the life of repositories and branches, and collection
     expiring = BranchExpiring(
         repositories, branches, names, repository_settings, drops, drop_list, clock
