@@ -136,7 +136,8 @@ def _parse_trailer(value: str) -> Algorithm:
 
 def _sent(headers: Headers) -> tuple[Algorithm | None, bytes | None]:
     """Returns the algorithm and the checksum of the header `x-amz-checksum-*`."""
-    sent = [pair for pair in headers.with_prefix(PREFIX) if pair[0] not in NO_VALUES]
+    found = headers.with_prefix(PREFIX)
+    sent = [pair for pair in found if pair[0] not in NO_VALUES] if found else found
     if not sent:
         return None, None
     if len(sent) > 1:
