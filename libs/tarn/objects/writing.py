@@ -80,6 +80,7 @@ async def store_object(
     repository = await backend.repositories.get(opening, repository_id)
     small = backend.bounds.small_body_bytes
     is_large = payload.size is None or payload.size > small
+    is_conditional = bool(condition)
     if is_large:
         await check_branch(backend, repository_id, branch, opening)
     address, mtime_us = backend.ids.uuid7(), backend.clock.now_us()
@@ -98,7 +99,7 @@ async def store_object(
             tags=tags,
         )
 
-    if condition and not is_large:
+    if is_conditional and not is_large:
         # The body first: a slow client must not hold the lock.
         body, sums = await payload.read_all(small)
         entry = made_of(sums)
@@ -110,7 +111,7 @@ async def store_object(
                 backend, caller, repository, branch, path, entry, block=key, condition=condition
             )
     else:
-        if condition:
+        if is_conditional:
             await refuse_early(backend, repository_id, branch, path, condition, operation, opening)
         entry = made_of(await receive(backend.blocks, key, payload, small))
         await stage(
