@@ -76,13 +76,14 @@ async def store_object(
         TarnError: an error of graveler or of the block store; the condition does not hold.
         Exception: the errors of the body.
     """
-    opening = backend.opening_call(caller)
-    repository = await backend.repositories.get(opening, repository_id)
+    repository = backend.repositories.kept(repository_id)
+    if repository is None:
+        repository = await backend.repositories.get(backend.opening_call(caller), repository_id)
     small = backend.bounds.small_body_bytes
     is_large = payload.size is None or payload.size > small
     is_conditional = bool(condition)
     if is_large:
-        await check_branch(backend, repository_id, branch, opening)
+        await check_branch(backend, repository_id, branch, backend.opening_call(caller))
     address, mtime_us = backend.ids.uuid7(), backend.clock.now_us()
     key = BlockKey(repository.namespace, physical_path(address))
 
@@ -112,6 +113,7 @@ async def store_object(
             )
     else:
         if is_conditional:
+            opening = backend.opening_call(caller)
             await refuse_early(backend, repository_id, branch, path, condition, operation, opening)
         entry = made_of(await receive(backend.blocks, key, payload, small))
         await stage(

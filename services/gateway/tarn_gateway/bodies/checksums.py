@@ -239,7 +239,8 @@ class BodyDigests(Digests):
         md5 = self._md5.digest()
         if claims.md5 is not None and claims.md5 != md5:
             raise _bad_digest("Content-MD5", claims.md5, md5)
-        values = {each: digest.digest() for each, digest in self._digests.items()}
+        digests = self._digests
+        values = {each: digest.digest() for each, digest in digests.items()} if digests else {}
         if claims.algorithm is not None:
             expected = claims.value
             if expected is None:
