@@ -13,10 +13,6 @@ from typing import Final, TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn
 
-from tarn.backup.bucket import BucketTarget
-from tarn.backup.stored import StoredBackup
-from tarn.backup.target import FolderTarget, Target
-from tarn.backup.writing import BackupProgress
 from tarn.block.opening import open_blocks, open_blocks_to_read
 from tarn.config import Config
 from tarn.fsck.backups import check_backup
@@ -24,10 +20,14 @@ from tarn.fsck.finding import Finding
 from tarn.fsck.progress import CheckProgress
 from tarn.kv.opening import open_kv, open_store
 from tarn.kv.port import ListingKv
-from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions, TransferProgress
 from tarn.rpc.process.log import logging_to
 from tarn.rpc.process.standalone import log_config
 from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.snapshot.files.bucket import BucketTarget
+from tarn.snapshot.files.stored import StoredBackup
+from tarn.snapshot.files.target import FolderTarget, Target
+from tarn.snapshot.files.writing import BackupProgress
+from tarn.snapshot.store import OpenStore, RateLimiter, TransferOptions, TransferProgress
 from tarn_cli.bars import PlainColumn, bar
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.interrupts import run_interruptibly

@@ -10,11 +10,6 @@ from pathlib import Path
 import pyarrow as pa
 from lake import MAIN, Lake, Replicas, create_repository
 
-from tarn.backup.creating import create
-from tarn.backup.manifest import Manifest
-from tarn.backup.restoring import restore
-from tarn.backup.stored import open_backup
-from tarn.backup.target import FolderTarget, Target
 from tarn.block.port import BlockKey
 from tarn.core.entry import Entry, pack
 from tarn.core.ids import BranchId, physical_path
@@ -26,7 +21,12 @@ from tarn.fsck.state import open_state
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Partition, Row, Versioned
-from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions
+from tarn.snapshot.files.manifest import Manifest
+from tarn.snapshot.files.stored import open_backup
+from tarn.snapshot.files.target import FolderTarget, Target
+from tarn.snapshot.installation.creating import create
+from tarn.snapshot.installation.restoring import restore
+from tarn.snapshot.store import OpenStore, RateLimiter, TransferOptions
 from tarn.testing.clock import RestlessClock, SeededIds
 
 __all__ = ["INSTALLATION", "BackupLab", "HookedKv", "backup_lab"]

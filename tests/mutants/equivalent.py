@@ -87,7 +87,7 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "tarn_graveler.branch.staging:Staging.stage: constant: False -> True": (
         "every caller outside of tests says whether the address is new"
     ),
-    "tarn.kv.transfer.dump_format:_range_from: dropped guard: if not isinstance(fields, "
+    "tarn.snapshot.store.dump_format:_range_from: dropped guard: if not isinstance(fields, "
     "list): raise TypeError(fields) -> nothing": (
         "whatever else JSON can hold there is refused as damaged by the types of its fields"
     ),

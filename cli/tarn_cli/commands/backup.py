@@ -25,8 +25,8 @@ from tarn_cli.session import Group, Session, pass_session
 from tarn_cli.terminal import write_line
 
 if TYPE_CHECKING:  # imported when a command runs
-    from tarn.backup.manifest import Manifest
     from tarn.config import Config
+    from tarn.snapshot.files.manifest import Manifest
     from tarn_cli.backup_run import BackupRun
 
 __all__ = ["backup"]
@@ -86,7 +86,7 @@ def create(
     config = _config(session, config_file, data_dir, kv)
 
     async def work(run: BackupRun) -> Record:
-        from tarn.backup.creating import create as create_backup
+        from tarn.snapshot.installation.creating import create as create_backup
 
         store = await run.store_in_use()
         place = await run.target(target)
@@ -109,7 +109,7 @@ def list_(session: Session, target: str, config_file: Path | None, data_dir: Pat
     config = _unopened(session, config_file, data_dir)
 
     async def work(run: BackupRun) -> list[Record]:
-        from tarn.backup.stored import manifests
+        from tarn.snapshot.files.stored import manifests
 
         return [_record(manifest) async for manifest in manifests(await run.target(target))]
 
@@ -144,7 +144,7 @@ def verify(
     )
 
     async def work(run: BackupRun) -> tuple[Record, list[str]]:
-        from tarn.backup.stored import check_files, open_backup
+        from tarn.snapshot.files.stored import check_files, open_backup
 
         opened = await open_backup(await run.target(target), backup_id)
         options = run.transfer(concurrency)
@@ -193,8 +193,8 @@ def restore(
     config = _config(session, config_file, data_dir, kv, may_be_new=True)
 
     async def work(run: BackupRun) -> Record:
-        from tarn.backup.restoring import restore as restore_backup
-        from tarn.backup.stored import open_backup
+        from tarn.snapshot.files.stored import open_backup
+        from tarn.snapshot.installation.restoring import restore as restore_backup
 
         opened = await open_backup(await run.target(target), backup_id)
         if not without_secret:
@@ -230,7 +230,7 @@ def prune(
     config = _unopened(session, config_file, data_dir)
 
     async def work(run: BackupRun) -> Record:
-        from tarn.backup.pruning import prune as prune_target
+        from tarn.snapshot.files.pruning import prune as prune_target
 
         done = await prune_target(await run.target(target), keep, run.clock, run.ids)
         return {"kept": len(done.kept), "removed": list(done.removed), "chunks": done.chunks}

@@ -16,7 +16,10 @@ from tarn.config import Config
 from tarn.kv.agreement import read_settings
 from tarn.kv.opening import open_store
 from tarn.kv.port import ListingKv
-from tarn.kv.transfer import (
+from tarn.rpc.process.log import logging_to
+from tarn.rpc.process.standalone import log_config
+from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.snapshot.store import (
     DumpSource,
     OpenStore,
     RateLimiter,
@@ -29,14 +32,11 @@ from tarn.kv.transfer import (
     forget_agreed,
     read_dump,
 )
-from tarn.kv.transfer import TransferProgress as Pass
-from tarn.kv.transfer import dump as dump_place
-from tarn.kv.transfer import load as load_place
-from tarn.kv.transfer import migrate as migrate_place
-from tarn.kv.transfer import reopen as reopen_place
-from tarn.rpc.process.log import logging_to
-from tarn.rpc.process.standalone import log_config
-from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.snapshot.store import TransferProgress as Pass
+from tarn.snapshot.store import dump as dump_place
+from tarn.snapshot.store import load as load_place
+from tarn.snapshot.store import migrate as migrate_place
+from tarn.snapshot.store import reopen as reopen_place
 from tarn_cli.audited import audited
 from tarn_cli.bars import PlainColumn, bar
 from tarn_cli.exits import CliError, Exit

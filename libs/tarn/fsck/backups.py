@@ -7,8 +7,6 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tarn.backup.restoring import restore
-from tarn.backup.stored import StoredBackup
 from tarn.block.port import ReadBlocks
 from tarn.core.clock import Clock, IdSource
 from tarn.fsck.check import check
@@ -17,7 +15,9 @@ from tarn.fsck.progress import CheckProgress
 from tarn.fsck.session import FsckOptions
 from tarn.fsck.state import open_state
 from tarn.kv.embedded import open_embedded
-from tarn.kv.transfer import OpenStore, TransferOptions
+from tarn.snapshot.files.stored import StoredBackup
+from tarn.snapshot.installation.restoring import restore
+from tarn.snapshot.store import OpenStore, TransferOptions
 
 __all__ = ["check_backup"]
 

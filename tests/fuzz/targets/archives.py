@@ -13,14 +13,14 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from tarn.backup.chunks import Chunker, pack, unpack
-from tarn.backup.manifest import Manifest, decode_index, encode_index
 from tarn.core.dump import from_line, to_line
 from tarn.core.errors import Kind, TarnError
 from tarn.core.listing.changed_paths import ChangedPaths
-from tarn.dump.files import DumpFile
 from tarn.kv.port import Partition, PartitionKind
-from tarn.kv.transfer.dump_format import Finished, IndexHeader, Part
+from tarn.snapshot.files.chunks import Chunker, pack, unpack
+from tarn.snapshot.files.manifest import Manifest, decode_index, encode_index
+from tarn.snapshot.repository.files import DumpFile
+from tarn.snapshot.store.dump_format import Finished, IndexHeader, Part
 from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
@@ -149,12 +149,12 @@ TARGET = Target(
     _check,
     refusals=(TarnError,),
     traced=(
-        "tarn.backup.chunks",
-        "tarn.backup.manifest",
+        "tarn.snapshot.files.chunks",
+        "tarn.snapshot.files.manifest",
         "tarn.core.dump",
         "tarn.core.listing.changed_paths",
-        "tarn.kv.transfer.dump_format",
-        "tarn.dump.files",
+        "tarn.snapshot.store.dump_format",
+        "tarn.snapshot.repository.files",
     ),
     mutations=(_packed, _json, _json, _archive),
     input_bytes_max=128 * 1024,

@@ -8,7 +8,7 @@ from lake import Lake, Replicas
 from lake_parts import listing
 
 from tarn.kv.mem import MemKv
-from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions, migrate
+from tarn.snapshot.store import OpenStore, RateLimiter, TransferOptions, migrate
 from tarn.testing.clock import ManualClock, RestlessClock, SeededIds
 from tarn.testing.faults.gates import GatedKv
 from tarn_graveler.compaction.compacting import CompactionOutcome

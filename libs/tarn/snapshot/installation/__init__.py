@@ -1,0 +1,1 @@
+"""Backups of an installation beside writers, and their restores."""
