@@ -20,23 +20,24 @@ BACKUP: Final[Sequence[Written]] = (
         "failed-backup-keeps-its-mark",
         "tarn.snapshot.installation.creating",
         "A backup that failed refuses prunes for a day.",
-        "    finally:\n        await end_backup(target, backup_id)\n",
-        "    except TypeError:\n        raise\n    await end_backup(target, backup_id)\n",
+        "    finally:\n        await end_snapshot(target, Scope.INSTALLATION, backup_id)\n",
+        "    except TypeError:\n        raise\n",
     ),
     Written(
         "backup-looks-before-it-marks",
         _MARKS,
         "A backup looks for prunes, and then writes its mark: a prune between the two sees no backup.",
-        "    await target.put(mark, _encode(now_us))\n    async for name in target.files(_PRUNES):\n"
+        "    await write_mark(target, scope, snapshot_id, now_us, about)\n"
+        "    async for name in target.files(_PRUNES):\n"
         "        if await _counts(target, name, now_us):\n"
-        "            await target.delete([mark])\n"
+        "            await end_snapshot(target, scope, snapshot_id)\n"
         '            text = f"`tarn backup prune` is running on {target.about}, or died less than a day ago ({name});'
         ' try later"\n'
         "            raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)\n",
         "    async for name in target.files(_PRUNES):\n"
         "        if await _counts(target, name, now_us):\n"
         "            raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, name)\n"
-        "    await target.put(mark, _encode(now_us))\n",
+        "    await write_mark(target, scope, snapshot_id, now_us, about)\n",
     ),
     Written(
         "damaged-marks-do-not-count",
@@ -49,7 +50,7 @@ BACKUP: Final[Sequence[Written]] = (
         "manifest-goes-last",
         _PRUNING,
         "A prune that is interrupted leaves a backup without its index.",
-        "        await target.delete([manifest_file(backup_id) for backup_id in old])\n",
+        "        await target.delete([manifest_file(Scope.INSTALLATION, each) for each in old])\n",
         "",
     ),
     Written(
@@ -110,16 +111,16 @@ BACKUP: Final[Sequence[Written]] = (
         "opened-before-the-hold",
         "tarn.snapshot.installation.restoring",
         "A restored store may be collected at once.",
-        "        before_opening=hold,\n",
-        "",
+        ", before_opening=hold)",
+        ")",
     ),
     # --- files
     Written(
         "manifest-of-another-backup",
         "tarn.snapshot.files.stored",
         "The manifest of one backup is believed under the id of another one.",
-        "    if manifest.backup_id != backup_id:\n",
-        "    if not manifest.backup_id:\n",
+        "    if (manifest.scope, manifest.snapshot_id) != (scope, snapshot_id):\n",
+        "    if manifest.scope is not scope:\n",
     ),
     Written(
         "first-page-of-a-bucket",

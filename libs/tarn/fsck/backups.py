@@ -15,7 +15,7 @@ from tarn.fsck.progress import CheckProgress
 from tarn.fsck.session import FsckOptions
 from tarn.fsck.state import open_state
 from tarn.kv.embedded import open_embedded
-from tarn.snapshot.files.stored import StoredBackup
+from tarn.snapshot.files.stored import StoredSnapshot
 from tarn.snapshot.installation.restoring import restore
 from tarn.snapshot.store import OpenStore, TransferOptions
 
@@ -23,7 +23,7 @@ __all__ = ["check_backup"]
 
 
 async def check_backup(
-    backup: StoredBackup,
+    backup: StoredSnapshot,
     blocks: ReadBlocks,
     ids: IdSource,
     clock: Clock,

@@ -24,7 +24,8 @@ from tarn.gate.access import Access
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Partition
 from tarn.rpc.client.inprocess import InProcessTransport
-from tarn.snapshot.files.writing import Lines, all_rows
+from tarn.snapshot.files.ranges import all_rows
+from tarn.snapshot.files.writing import Lines
 from tarn.snapshot.installation.history import save_commits
 from tarn_graveler.application import endpoints_of
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb

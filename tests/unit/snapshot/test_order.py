@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
+from pathlib import Path
 
 from backup_lab import INSTALLATION, BackupLab
+from dumped_lake import fill
+from graveler_service import running_service
 from lake import MAIN
 
 from tarn.core.branch_expiry import expiry_in
@@ -12,7 +16,8 @@ from tarn.core.ids import BranchId, TagId
 from tarn.kv import keys as layouts
 from tarn.kv.keys import AuthKeys, InstallationKeys, RepositoryKeys
 from tarn.kv.port import Partition
-from tarn.snapshot.records import RECORDS, Step
+from tarn.snapshot.files.manifest import Scope
+from tarn.snapshot.records import LINES, RECORDS, How, Owner, Step
 from tarn_graveler.uploads.state import NewUpload
 
 NO_RECORDS = {
@@ -60,10 +65,53 @@ def names_of_layouts() -> set[str]:
 
 
 def test_the_table_has_every_layout_once() -> None:
-    rows = [each.layout for each in RECORDS]
+    rows = [each.layout for each in RECORDS if each.owner is not Owner.STORE]
     assert len(rows) == len(set(rows))
     assert not set(rows) & NO_RECORDS
     assert set(rows) | NO_RECORDS == names_of_layouts()
+
+
+def test_every_scope_says_what_it_copies() -> None:
+    for record in RECORDS:
+        if record.owner is Owner.STORE:
+            assert record.scopes == frozenset()
+            continue
+        assert Scope.STORE in record.scopes, "a snapshot of a store copies what the store lists"
+        assert (Scope.INSTALLATION in record.scopes) == (record.how is not How.LEFT_OUT)
+        if Scope.REPOSITORY in record.scopes:
+            assert record.owner is Owner.REPOSITORY
+            assert Scope.INSTALLATION in record.scopes
+    assert {each.line for each in RECORDS} - {""} == set(LINES)
+
+
+def test_lines_of_a_dump_come_before_those_that_they_need() -> None:
+    lines = {each.layout: LINES.index(each.line) for each in RECORDS if each.line}
+    for record in RECORDS:
+        for name in record.needs:
+            if record.line and name in lines:
+                assert lines[record.layout] <= lines[name], f"{record.line} needs {name}"
+
+
+async def test_a_dump_reads_in_the_order_of_the_table(tmp_path: Path) -> None:
+    async with running_service(tmp_path) as service:
+        await fill(service)
+        kinds = []
+        token = ""
+        while True:
+            page = await service.graveler.read_dump(
+                service.admin, "lake", page_size=2, page_token=token
+            )
+            kinds += [json.loads(line)["kind"] for line in page.lines]
+            token = page.next_page_token
+            if not token:
+                break
+    # Of a branch, entries that have no row yet come with its record; their rows come later.
+    places = [LINES.index(kind) for kind in kinds if kind != "reflog"]
+    assert places == sorted(places)
+    assert set(kinds) == set(LINES)
+    last_reflog = len(kinds) - kinds[::-1].index("reflog")
+    assert last_reflog > len(kinds) - kinds[::-1].index("branch")
+    assert last_reflog <= kinds.index("commit")
 
 
 def test_a_record_is_copied_before_the_records_that_it_needs() -> None:

@@ -14,9 +14,11 @@ from backup_lab import BackupLab
 from tarn.block.mem import MemBlockStore
 from tarn.core.errors import Kind, TarnError
 from tarn.snapshot.files.bucket import BucketTarget
-from tarn.snapshot.files.marks import MARK_US, begin_backup, begin_prune, begun_file
+from tarn.snapshot.files.content import content_file
+from tarn.snapshot.files.manifest import Scope
+from tarn.snapshot.files.marks import MARK_US, begin_prune, begin_snapshot, begun_file
 from tarn.snapshot.files.pruning import prune
-from tarn.snapshot.files.stored import backup_ids, check_files, open_backup
+from tarn.snapshot.files.stored import check_files, open_snapshot, snapshot_ids
 from tarn.snapshot.files.target import FolderTarget, Target
 from tarn.testing.clock import ManualClock, SeededIds
 
@@ -28,14 +30,14 @@ async def test_a_prune_leaves_what_the_kept_backups_need(lab: BackupLab, target:
     for size in (1, 2, 3):
         await lab.put("a", size)
         lab.lake.clock.advance(1)
-        made.append((await lab.back_up()).backup_id)
+        made.append((await lab.back_up()).snapshot_id)
     done = await prune(target, 1, lab.lake.clock, SeededIds(lab.lake.clock))
     assert (done.kept, done.removed) == ((made[2],), (made[0], made[1]))
-    assert done.chunks == 2
-    assert await backup_ids(target) == [made[2]]
-    left = [name async for name in target.files("backups")]
+    assert done.chunks == 4  # of each removed backup, what is new and its index
+    assert await snapshot_ids(target, Scope.INSTALLATION) == [made[2]]
+    left = [name async for name in target.files("installation")]
     assert {name.split("/")[1] for name in left} == {made[2]}
-    assert await check_files(await open_backup(target), 2) == []
+    assert await check_files(await open_snapshot(target, Scope.INSTALLATION), lab.options()) == []
     async with lab.served(await lab.restored()) as lake:
         assert await lake.get("a") == 3
 
@@ -44,14 +46,14 @@ async def test_a_prune_and_an_unfinished_backup_exclude_each_other(lab: BackupLa
     await lab.back_up()
     ids, clock = SeededIds(lab.lake.clock), lab.lake.clock
     unfinished = "20261123T090000Z-0000000000"
-    await begin_backup(lab.target, unfinished, clock.now_us())
+    await begin_snapshot(lab.target, Scope.INSTALLATION, unfinished, clock.now_us())
     with pytest.raises(TarnError, match="is being made"):
         await prune(lab.target, 1, clock, ids)
     assert [name async for name in lab.target.files("prunes")] == []
     # A process that died does not keep prunes away for ever, and its files go.
     clock.advance(MARK_US / 1_000_000)
     await prune(lab.target, 1, clock, ids)
-    assert not await lab.target.has(begun_file(unfinished))
+    assert not await lab.target.has(begun_file(Scope.INSTALLATION, unfinished))
 
     mark = json.dumps({"begin_time_us": clock.now_us()}).encode()
     await lab.target.put("prunes/x.json", mark)
@@ -64,7 +66,9 @@ async def test_a_prune_and_an_unfinished_backup_exclude_each_other(lab: BackupLa
 
 async def test_a_mark_that_cannot_be_read_counts(tmp_path: Path) -> None:
     target = FolderTarget(tmp_path)
-    await target.put(begun_file("20261123T090000Z-0000000000"), b"of a later version")
+    await target.put(
+        begun_file(Scope.INSTALLATION, "20261123T090000Z-0000000000"), b"of a later version"
+    )
     clock = ManualClock()
     with pytest.raises(TarnError, match="is being made"):
         await prune(target, 1, clock, SeededIds(clock))
@@ -74,7 +78,7 @@ Begin = Callable[[Target, int], Awaitable[object]]
 
 
 async def begin_a_backup(target: Target, now_us: int) -> None:
-    await begin_backup(target, "20261123T090000Z-0000000000", now_us)
+    await begin_snapshot(target, Scope.INSTALLATION, "20261123T090000Z-0000000000", now_us)
 
 
 async def begin_a_prune(target: Target, now_us: int) -> None:
@@ -159,13 +163,18 @@ async def test_a_prune_that_dies_leaves_whole_backups_and_the_next_one_goes_on(
     for size in (1, 2):
         await lab.put("a", size)
         clock.advance(1)
-        made.append((await lab.back_up()).backup_id)
+        made.append((await lab.back_up()).snapshot_id)
     for deletes in range(6):
         with suppress(OSError):
             await prune(Dying(lab.target_path, deletes), 1, clock, ids)
-        for backup_id in await backup_ids(lab.target):
-            assert await check_files(await open_backup(lab.target, backup_id), 2) == []
-    assert await backup_ids(lab.target) == made[1:]
+        for backup_id in await snapshot_ids(lab.target, Scope.INSTALLATION):
+            assert (
+                await check_files(
+                    await open_snapshot(lab.target, Scope.INSTALLATION, backup_id), lab.options()
+                )
+                == []
+            )
+    assert await snapshot_ids(lab.target, Scope.INSTALLATION) == made[1:]
     assert (await prune(lab.target, 1, clock, ids)).chunks == 0
 
 
@@ -175,26 +184,31 @@ async def test_a_prune_stops_when_its_mark_no_longer_counts(lab: BackupLab) -> N
         await lab.put("a", size)
         lab.lake.clock.advance(1)
         await lab.back_up()
-    before = sorted([name async for name in lab.target.files("chunks")])
+    before = sorted([name async for name in lab.target.files("content")])
 
     class Slow(FolderTarget):
         async def files(self, folder: str) -> AsyncIterator[str]:
-            if folder == "chunks":
+            if folder == "content":
                 lab.lake.clock.advance(MARK_US / 1_000_000)
             async for name in super().files(folder):
                 yield name
 
     with pytest.raises(TarnError, match="longer than a day"):
         await prune(Slow(lab.target_path), 1, lab.lake.clock, SeededIds(lab.lake.clock))
-    assert sorted([name async for name in lab.target.files("chunks")]) == before
+    assert sorted([name async for name in lab.target.files("content")]) == before
 
 
 async def test_a_prune_removes_nothing_if_a_kept_backup_is_damaged(lab: BackupLab) -> None:
     old = await lab.back_up()
     lab.lake.clock.advance(1)
     new = await lab.back_up()
-    (lab.target_path / new.index[0].name).write_bytes(b"damage")
+    (lab.target_path / content_file(new.index[0])).write_bytes(b"damage")
     with pytest.raises(TarnError):
         await prune(lab.target, 1, lab.lake.clock, SeededIds(lab.lake.clock))
-    assert await backup_ids(lab.target) == [old.backup_id, new.backup_id]
-    assert await check_files(await open_backup(lab.target, old.backup_id), 2) == []
+    assert await snapshot_ids(lab.target, Scope.INSTALLATION) == [old.snapshot_id, new.snapshot_id]
+    assert (
+        await check_files(
+            await open_snapshot(lab.target, Scope.INSTALLATION, old.snapshot_id), lab.options()
+        )
+        == []
+    )

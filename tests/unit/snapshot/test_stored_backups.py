@@ -22,14 +22,15 @@ from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namesp
 from tarn.kv.port import Group, Partition, PartitionKind
 from tarn.snapshot.files import bucket
 from tarn.snapshot.files.bucket import BucketTarget
-from tarn.snapshot.files.chunks import Chunker, pack, unpack_chunk
-from tarn.snapshot.files.manifest import Manifest, encode_index, manifest_file
+from tarn.snapshot.files.chunks import Chunker, rows_in
+from tarn.snapshot.files.content import content_file, pack, unpack
+from tarn.snapshot.files.manifest import Manifest, Scope, encode_index, manifest_file
 from tarn.snapshot.files.marks import MARK_US
 from tarn.snapshot.files.ranges import digest_of
-from tarn.snapshot.files.stored import backup_ids, check_files, open_backup
+from tarn.snapshot.files.stored import check_files, open_snapshot, snapshot_ids
 from tarn.snapshot.files.target import FolderTarget, Target
 from tarn.snapshot.installation.restoring import restore
-from tarn.snapshot.store import OpenStore, RateLimiter, TransferOptions
+from tarn.snapshot.store import OpenStore
 from tarn.testing.clock import ManualClock, SeededIds
 
 ROWS = Partition("test/rows", PartitionKind.PLAIN, 4)
@@ -38,9 +39,8 @@ ROWS = Partition("test/rows", PartitionKind.PLAIN, 4)
 def cut(rows: Sequence[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes | None, str]]:
     chunker = Chunker(ROWS)
     found = [chunk for row in rows if (chunk := chunker.add(*row)) is not None]
-    last = chunker.finish()
-    assert last is not None
-    return [(each.range.start, each.range.end, each.range.digest) for each in [*found, last]]
+    found.append(chunker.finish())
+    return [(each.range.start, each.range.end, each.range.digest) for each in found]
 
 
 def some_rows(count: int) -> list[tuple[bytes, bytes]]:
@@ -73,15 +73,14 @@ def test_a_changed_byte_of_a_chunk_is_found(at: int) -> None:
     for row in some_rows(50):
         chunker.add(*row)
     chunk = chunker.finish()
-    assert chunk is not None
     data = bytearray(pack(chunk.text))
-    assert unpack_chunk(bytes(data), chunk.range) == some_rows(50)
+    text = unpack(bytes(data), "a chunk", chunk.range.digest)
+    assert rows_in(text, chunk.range) == some_rows(50)
     data[at] ^= 0x10
-    with pytest.raises(TarnError) as caught:
-        unpack_chunk(bytes(data), chunk.range)
-    assert caught.value.kind is Kind.CORRUPT
-    with pytest.raises(TarnError):
-        unpack_chunk(b"", chunk.range)
+    for wrong in (bytes(data), b""):
+        with pytest.raises(TarnError) as caught:
+            unpack(wrong, "a chunk", chunk.range.digest)
+        assert caught.value.kind is Kind.CORRUPT
 
 
 def test_a_chunk_with_the_rows_of_another_state_is_found() -> None:
@@ -89,23 +88,23 @@ def test_a_chunk_with_the_rows_of_another_state_is_found() -> None:
     chunker = Chunker(ROWS)
     chunker.add(b"key/a", b"new")
     chunk = chunker.finish()
-    assert chunk is not None
+    other = pack(chunk.text.replace(b"new", b"old"))
     with pytest.raises(TarnError, match="digest") as caught:
-        unpack_chunk(pack(chunk.text.replace(b"new", b"old")), chunk.range)
+        unpack(other, "a chunk", chunk.range.digest)
     assert caught.value.kind is Kind.CORRUPT
 
 
 async def test_a_folder_is_private_and_leaves_no_drafts(tmp_path: Path) -> None:
     target = FolderTarget(tmp_path / "deep" / "place")
-    await target.put("chunks/ab/x.zst", b"1")
-    await target.put("chunks/ab/x.zst", b"1")
-    (tmp_path / "deep/place/chunks/ab/.draft-1-y").write_bytes(b"half")
-    assert [name async for name in target.files("chunks")] == ["chunks/ab/x.zst"]
-    file = tmp_path / "deep/place/chunks/ab/x.zst"
+    await target.put("content/ab/x.zst", b"1")
+    await target.put("content/ab/x.zst", b"1")
+    (tmp_path / "deep/place/content/ab/.draft-1-y").write_bytes(b"half")
+    assert [name async for name in target.files("content")] == ["content/ab/x.zst"]
+    file = tmp_path / "deep/place/content/ab/x.zst"
     modes = [stat.S_IMODE(each.stat().st_mode) for each in (file, file.parent)]
     assert modes == [0o600, 0o700]
-    await target.delete(["chunks/ab/x.zst", "chunks/none"])
-    assert not await target.has("chunks/ab/x.zst")
+    await target.delete(["content/ab/x.zst", "content/none"])
+    assert not await target.has("content/ab/x.zst")
 
 
 async def test_a_second_backup_writes_what_is_new(lab: BackupLab, target: Target) -> None:
@@ -119,9 +118,13 @@ async def test_a_second_backup_writes_what_is_new(lab: BackupLab, target: Target
     lab.lake.clock.advance(1)
     third = await lab.back_up()
     assert (first.new_chunks, same.new_chunks, third.new_chunks) == (first.chunks, 0, 1)
-    assert await backup_ids(target) == [first.backup_id, same.backup_id, third.backup_id]
+    assert await snapshot_ids(target, Scope.INSTALLATION) == [
+        first.snapshot_id,
+        same.snapshot_id,
+        third.snapshot_id,
+    ]
     for manifest, size in ((first, None), (third, 1)):
-        async with lab.served(await lab.restored(manifest.backup_id)) as lake:
+        async with lab.served(await lab.restored(manifest.snapshot_id)) as lake:
             assert await lake.get("b") == size
 
 
@@ -136,17 +139,19 @@ async def test_a_backup_that_takes_more_than_a_day_has_no_manifest(lab: BackupLa
 
     with pytest.raises(TarnError, match="longer than a day"):
         await lab.back_up(hook)
-    assert await backup_ids(lab.target) == []
+    assert await snapshot_ids(lab.target, Scope.INSTALLATION) == []
 
 
 async def test_a_chunk_that_lost_its_content_is_written_again(lab: BackupLab) -> None:
     """A file system may lose what was written shortly before a crash."""
     await lab.back_up()
-    chunk = min((lab.target_path / "chunks").rglob("*.zst"))
-    chunk.write_bytes(b"")
+    for file in (lab.target_path / "content").rglob("*.zst"):
+        file.write_bytes(b"")
     lab.lake.clock.advance(1)
     await lab.back_up()
-    assert await check_files(await open_backup(lab.target), 2) == []
+    assert (
+        await check_files(await open_snapshot(lab.target, Scope.INSTALLATION), lab.options()) == []
+    )
 
 
 async def test_all_files_of_a_bucket_are_listed_and_deleted(
@@ -155,21 +160,22 @@ async def test_all_files_of_a_bucket_are_listed_and_deleted(
     monkeypatch.setattr(bucket, "_PAGE", 3)
     target = BucketTarget(MemBlockStore(ManualClock()), "mem://backups")
     for count in (3, 7):
-        names = [f"chunks/{number:02}/x.zst" for number in range(count)]
-        for name in (*names, "backups/x"):
+        names = [f"content/{number:02}/x.zst" for number in range(count)]
+        for name in (*names, "store/x"):
             await target.put(name, b"1")
-        assert [name async for name in target.files("chunks")] == names
+        assert [name async for name in target.files("content")] == names
         await target.delete(names)
-        assert [name async for name in target.files("chunks")] == []
+        assert [name async for name in target.files("content")] == []
 
 
 async def test_damaged_and_missing_chunks_are_named(lab: BackupLab) -> None:
     await lab.put("a", 1)
     await lab.back_up()
-    chunks = sorted((lab.target_path / "chunks").rglob("*.zst"))
+    lines = (await open_snapshot(lab.target, Scope.INSTALLATION)).lines
+    chunks = [lab.target_path / content_file(line.digest) for line in lines]
     chunks[0].unlink()
     chunks[1].write_bytes(chunks[1].read_bytes()[:-3])
-    wrong = await check_files(await open_backup(lab.target), 2)
+    wrong = await check_files(await open_snapshot(lab.target, Scope.INSTALLATION), lab.options())
     assert len(wrong) == 2
     assert any("is missing" in line for line in wrong)
     with pytest.raises(TarnError) as caught:
@@ -179,18 +185,18 @@ async def test_damaged_and_missing_chunks_are_named(lab: BackupLab) -> None:
 
 async def test_a_changed_manifest_is_refused(lab: BackupLab) -> None:
     manifest = await lab.back_up()
-    file = lab.target_path / manifest_file(manifest.backup_id)
+    file = lab.target_path / manifest_file(Scope.INSTALLATION, manifest.snapshot_id)
     assert Manifest.decode(file.read_bytes()) == manifest
     file.write_bytes(file.read_bytes().replace(b'"rows": ', b'"rows": 1'))
     with pytest.raises(TarnError) as caught:
-        await open_backup(lab.target)
+        await open_snapshot(lab.target, Scope.INSTALLATION)
     assert caught.value.kind is Kind.CORRUPT
     other = json.loads(manifest.encode())
     other["begin_time_us"] += 1  # agrees with everything but the manifest's own digest
     with pytest.raises(TarnError, match="sha256"):
         Manifest.decode(json.dumps(other).encode())
-    newer = json.dumps({"format": "tarn backup", "version": 3}).encode()
-    with pytest.raises(TarnError, match="version 3"):
+    newer = json.dumps({"format": "tarn snapshot", "version": 2}).encode()
+    with pytest.raises(TarnError, match="version 2"):
         Manifest.decode(newer)
 
 
@@ -198,32 +204,32 @@ async def test_a_manifest_of_another_backup_is_refused(lab: BackupLab) -> None:
     first = await lab.back_up()
     lab.lake.clock.advance(1)
     second = await lab.back_up()
-    older, newer = (lab.target_path / manifest_file(each.backup_id) for each in (first, second))
+    older, newer = (
+        lab.target_path / manifest_file(Scope.INSTALLATION, each.snapshot_id)
+        for each in (first, second)
+    )
     newer.write_bytes(older.read_bytes())
-    with pytest.raises(TarnError, match="belongs to backup") as caught:
-        await open_backup(lab.target)
+    with pytest.raises(TarnError, match="belongs to installation/") as caught:
+        await open_snapshot(lab.target, Scope.INSTALLATION)
     assert caught.value.kind is Kind.CORRUPT
 
 
 async def test_a_replaced_index_is_refused(lab: BackupLab) -> None:
     """The other index can be read, and lists as many chunks and rows."""
     manifest = await lab.back_up()
-    lines = (await open_backup(lab.target)).lines
+    lines = (await open_snapshot(lab.target, Scope.INSTALLATION)).lines
     moved = [replace(line, partition=replace(line.partition, buckets=99)) for line in lines]
-    (lab.target_path / manifest.index[0].name).write_bytes(encode_index(moved))
+    (text,) = encode_index(moved)
+    (lab.target_path / content_file(manifest.index[0])).write_bytes(pack(text))
     with pytest.raises(TarnError, match="was changed") as caught:
-        await open_backup(lab.target)
+        await open_snapshot(lab.target, Scope.INSTALLATION)
     assert caught.value.kind is Kind.CORRUPT
-
-
-def options(clock: ManualClock) -> TransferOptions:
-    return TransferOptions(clock, RateLimiter(clock), 1)
 
 
 async def test_an_interrupted_restore_goes_on_and_nothing_opens_half_of_it(lab: BackupLab) -> None:
     await lab.put("a", 1)
     await lab.back_up()
-    clock, backup = lab.lake.clock, await open_backup(lab.target)
+    clock, backup = lab.lake.clock, await open_snapshot(lab.target, Scope.INSTALLATION)
     writes = 0
 
     class Dying(MemKv):
@@ -239,14 +245,14 @@ async def test_an_interrupted_restore_goes_on_and_nothing_opens_half_of_it(lab: 
     kv = Dying()
     place = OpenStore(kv, INSTALLATION, "mem", is_shared=False)
     with pytest.raises(OSError, match="dies"):
-        await restore(backup, place, SeededIds(clock), options(clock))
+        await restore(backup, place, SeededIds(clock), lab.options())
     with pytest.raises(TarnError):
         await check_open(kv, INSTALLATION)
-    await restore(backup, place, SeededIds(clock), options(clock))
+    await restore(backup, place, SeededIds(clock), lab.options())
     await check_open(kv, INSTALLATION)
     assert await lab.fsck(kv) == []
     with pytest.raises(TarnError, match="already holds"):
-        await restore(backup, place, SeededIds(clock), options(clock))
+        await restore(backup, place, SeededIds(clock), lab.options())
 
 
 async def test_a_restore_into_another_installation_is_refused(lab: BackupLab) -> None:
@@ -254,12 +260,17 @@ async def test_a_restore_into_another_installation_is_refused(lab: BackupLab) ->
     place = OpenStore(MemKv(), "other", "mem", is_shared=False)
     clock = lab.lake.clock
     with pytest.raises(TarnError, match="installation"):
-        await restore(await open_backup(lab.target), place, SeededIds(clock), options(clock))
+        await restore(
+            await open_snapshot(lab.target, Scope.INSTALLATION),
+            place,
+            SeededIds(clock),
+            lab.options(),
+        )
 
 
 async def test_a_target_without_backups_says_so(tmp_path: Path) -> None:
     with pytest.raises(TarnError) as caught:
-        await open_backup(FolderTarget(tmp_path / "none"))
+        await open_snapshot(FolderTarget(tmp_path / "none"), Scope.INSTALLATION)
     assert caught.value.kind is Kind.NOT_FOUND
 
 
@@ -280,21 +291,18 @@ async def test_a_doom_that_has_not_begun_is_not_in_a_backup(lab: BackupLab) -> N
 
 
 async def test_a_backup_records_the_feature_level_and_a_restore_gives_it_back(
-    lab: BackupLab, monkeypatch: pytest.MonkeyPatch
+    lab: BackupLab,
 ) -> None:
-    monkeypatch.setattr("tarn.snapshot.store.moving.LEVEL_MAX", 3)  # a next release restores
     first = await lab.back_up()
-    text = json.loads((lab.target_path / manifest_file(first.backup_id)).read_text())
-    assert text["version"] == 1, "the last release restores a backup of level 1"
-    assert "level" not in text
-
+    assert first.level == 1
     await write_fence(lab.kv, INSTALLATION, None, None, level=StoreLevel(2, 2))
     second = await lab.back_up()
-    text = json.loads((lab.target_path / manifest_file(second.backup_id)).read_text())
-    assert (text["version"], text["level"]) == (2, 2)
-    stored = await open_backup(lab.target, second.backup_id)
+    assert second.level == 2
+    stored = await open_snapshot(lab.target, Scope.INSTALLATION, second.snapshot_id)
     assert stored.manifest == second
-    assert await read_level(await lab.restored(second.backup_id), INSTALLATION) == StoreLevel(2, 2)
+    assert await read_level(await lab.restored(second.snapshot_id), INSTALLATION) == StoreLevel(
+        2, 2
+    )
 
 
 async def test_a_backup_of_a_later_release_is_refused_before_anything_is_written(
@@ -302,11 +310,18 @@ async def test_a_backup_of_a_later_release_is_refused_before_anything_is_written
 ) -> None:
     made = await lab.back_up()
     later = replace(made, level=LEVEL_MAX + 1)
-    (lab.target_path / manifest_file(made.backup_id)).write_bytes(later.encode())
+    (lab.target_path / manifest_file(Scope.INSTALLATION, made.snapshot_id)).write_bytes(
+        later.encode()
+    )
     kv, clock = MemKv(), lab.lake.clock
     place = OpenStore(kv, INSTALLATION, "mem", is_shared=False)
     with pytest.raises(TarnError, match="it is too old") as caught:
-        await restore(await open_backup(lab.target), place, SeededIds(clock), options(clock))
+        await restore(
+            await open_snapshot(lab.target, Scope.INSTALLATION),
+            place,
+            SeededIds(clock),
+            lab.options(),
+        )
     assert caught.value.reason is Reason.FEATURE_LEVEL
     await check_open(kv, INSTALLATION)
     assert [each async for each in kv.partitions("")] == []

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import asyncio
 import hashlib
 import json
+import os
 import stat
+import struct
 from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 from installation_rows import INSTALLATION, by_name, contents, sample_installation, write_rows
 
@@ -19,21 +20,20 @@ from tarn.core.levels import LEVEL_MAX, StoreLevel
 from tarn.kv.fence import FenceState, check_open, read_fence, read_level, write_fence
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Partition, PartitionKind
-from tarn.snapshot.files import ranges
+from tarn.snapshot.files import chunks
+from tarn.snapshot.files.content import content_file, pack, unpack
+from tarn.snapshot.files.manifest import Manifest, Scope, decode_index, manifest_file
+from tarn.snapshot.files.stored import check_files, open_snapshot, snapshot_ids
+from tarn.snapshot.files.target import FolderTarget, new_folder
 from tarn.snapshot.store import (
     OpenStore,
     RateLimiter,
     TransferOptions,
     TransferProgress,
-    check_dump,
     dump,
-    dumping,
     load,
-    read_dump,
 )
-from tarn.snapshot.store.dump_format import Finished, IndexHeader, Part
-from tarn.snapshot.store.parts import read_part
-from tarn.testing.clock import ManualClock, SeededIds
+from tarn.testing.clock import ManualClock, RestlessClock, SeededIds
 
 TOKEN = next(each for each in sample_installation() if each.name.endswith("main:t3"))
 
@@ -58,8 +58,7 @@ class Watched(MemKv):
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     """Makes ranges and files small, so that a few rows fill many of them."""
     monkeypatch.setattr("tarn.kv.mem._BATCH_ROWS", 8)
-    monkeypatch.setattr(ranges, "_CHUNK_ROWS", 8)
-    monkeypatch.setattr(dumping, "_PART_BYTES", 100)
+    monkeypatch.setattr(chunks, "TEXT_ROWS", 8)
 
 
 def place(kv: MemKv) -> OpenStore:
@@ -85,8 +84,11 @@ async def raised() -> Watched:
     return kv
 
 
-async def dumped(kv: MemKv, folder: Path) -> None:
-    await dump(place(kv), folder, SeededIds(ManualClock(), 1), options())
+async def dumped(kv: MemKv, folder: Path, now: float = 0.0) -> Manifest:
+    clock = ManualClock()
+    clock.advance(now)
+    work = TransferOptions(clock, RateLimiter(clock), 3)
+    return (await dump(place(kv), new_folder(folder), SeededIds(clock, 1), work))[0]
 
 
 async def put(kv: MemKv, partition: Partition, key: bytes, value: bytes) -> None:
@@ -95,21 +97,21 @@ async def put(kv: MemKv, partition: Partition, key: bytes, value: bytes) -> None
 
 async def loaded(folder: Path) -> MemKv:
     kv = MemKv()
-    await load(read_dump(folder), place(kv), SeededIds(ManualClock()), options())
+    snapshot = await open_snapshot(FolderTarget(folder), Scope.STORE)
+    await load(snapshot, place(kv), SeededIds(ManualClock()), options())
     return kv
 
 
 async def test_a_dump_loads_to_what_it_was_made_of(tmp_path: Path) -> None:
     kv = await filled()
-    manifest, done = await dump(
-        place(kv), tmp_path / "dump", SeededIds(ManualClock(), 1), options()
-    )
+    target = FolderTarget(tmp_path / "dump")
+    manifest, done = await dump(place(kv), target, SeededIds(ManualClock(), 1), options())
     rows = by_name(sample_installation())
-    assert (manifest.rows, manifest.partitions) == (sum(map(len, rows.values())), len(rows))
+    assert manifest.rows == sum(map(len, rows.values()))
     assert (done.changed, len(done.strays)) == (0, 1)
-    target = await loaded(tmp_path / "dump")
-    assert await contents(target) == rows
-    await check_open(target, INSTALLATION)
+    restored = await loaded(tmp_path / "dump")
+    assert await contents(restored) == rows
+    await check_open(restored, INSTALLATION)
     await check_open(kv, INSTALLATION)
 
 
@@ -119,8 +121,6 @@ async def test_a_dump_carries_the_level(level: StoreLevel, tmp_path: Path) -> No
     await dumped(kv, tmp_path / "dump")
     assert await read_level(await loaded(tmp_path / "dump"), INSTALLATION) == level
     assert await read_level(kv, INSTALLATION) == level
-    about = json.loads((tmp_path / "dump" / "manifest.json").read_text())
-    assert about["version"] == level.level  # the last release loads version 1 and refuses the other
 
 
 async def test_a_dump_is_for_its_owner_alone(tmp_path: Path) -> None:
@@ -132,23 +132,38 @@ async def test_a_dump_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
 
 
-async def test_other_tools_can_read_the_parts(tmp_path: Path) -> None:
+async def test_other_tools_can_read_a_dump(tmp_path: Path) -> None:
+    """As docs/formats/snapshot.md says, without code of Tarn."""
     await dumped(await filled(), tmp_path / "dump")
-    table = pa.concat_tables(
-        [pq.read_table(path) for path in sorted((tmp_path / "dump" / "parts").iterdir())]
-    )
-    rows = zip(*(table[name].to_pylist() for name in ("partition", "key", "value")), strict=True)
-    expected = by_name(sample_installation())
-    assert sorted(rows) == [(name, *row) for name in expected for row in expected[name]]
+
+    def text(digest: str) -> bytes:
+        data = (tmp_path / f"dump/content/{digest[:2]}/{digest}.zst").read_bytes()
+        found: bytes = pa.decompress(data[8:], int.from_bytes(data[:8], "little"), "zstd", True)
+        assert hashlib.sha256(found).hexdigest() == digest
+        return found
+
+    (manifest,) = (tmp_path / "dump/store").glob("*/manifest.json")
+    rows: dict[str, list[tuple[bytes, bytes]]] = {}
+    for digest in json.loads(manifest.read_text())["index"]:
+        for line in map(json.loads, text(digest).splitlines()):
+            name, kind, chunk = line[0], line[1], text(line[7])
+            at = len(f"{kind} {len(name.encode())} {name}\n".encode())
+            while at < len(chunk):
+                key, value = struct.unpack_from("<II", chunk, at)
+                at += 8
+                row = chunk[at : at + key], chunk[at + key : at + key + value]
+                rows.setdefault(name, []).append(row)
+                at += key + value
+    assert rows == by_name(sample_installation())
 
 
-async def test_an_interrupted_dump_goes_on_where_it_stopped(tmp_path: Path) -> None:
-    """The dump fails at each range in turn: finished parts are not read again, and the result is the same."""
+async def test_an_interrupted_dump_writes_nothing_twice(tmp_path: Path) -> None:
+    """The dump fails at each range in turn; what is there is not written again, and the result is the same."""
     kv = await filled()
     folder = tmp_path / "dump"
     expected = by_name(sample_installation())
     attempts = 0
-    kept = 0
+    kept: dict[Path, int] = {}
     while True:
         attempts += 1
         allowed = 6 + attempts
@@ -166,39 +181,66 @@ async def test_an_interrupted_dump_goes_on_where_it_stopped(tmp_path: Path) -> N
             break
         except TarnError:
             await check_open(kv, INSTALLATION)  # a dump that fails opens the source again
-            finished = len(list((folder / "parts").glob("0*.parquet")))
-            assert finished >= kept
-            kept = finished
+            found = {
+                path: path.stat().st_ino for path in (folder / "content").rglob("[0-9a-f]*.zst")
+            }
+            assert kept.items() <= found.items()
+            kept = found
     assert attempts > 3
+    assert kept
     assert await contents(await loaded(folder)) == expected
+    assert len(await snapshot_ids(FolderTarget(folder), Scope.STORE)) == 1
 
 
-async def test_leftovers_of_a_killed_dump_are_removed(tmp_path: Path) -> None:
-    """A killed dump leaves a part that the index does not name, and half a line of the index."""
+async def test_a_killed_dump_is_continued_though_its_fence_is_there(tmp_path: Path) -> None:
+    """The fence names the dump, and only the same dump may take over."""
     kv = await filled()
     folder = tmp_path / "dump"
-    await dumped(kv, folder)
-    (folder / "manifest.json").unlink()
-    index = (folder / "index.jsonl").read_bytes()
-    (folder / "index.jsonl").write_bytes(index[: len(index) - 30])
-    (folder / "parts" / "99999999.parquet").write_bytes(b"half")
-    await dumped(kv, folder)
-    assert not (folder / "parts" / "99999999.parquet").exists()
-    assert await contents(await loaded(folder)) == by_name(sample_installation())
 
+    class Killed(BaseException):
+        pass
 
-async def test_a_dump_that_lost_a_part_reads_all_behind_it_again(tmp_path: Path) -> None:
-    """Any file may be lost: a dump resumes after the last part before the gap."""
-    kv = await filled()
-    folder = tmp_path / "dump"
-    await dumped(kv, folder)
-    names = sorted(path.name for path in (folder / "parts").iterdir())
-    assert len(names) > 3
-    for name in names:
-        (folder / "manifest.json").unlink()
-        (folder / "parts" / name).unlink(missing_ok=True)
+    async def kill(partition: Partition) -> None:
+        if partition == TOKEN:
+            # As after SIGKILL: no code runs any more, so the fence stays.
+            fence, predicate = await read_fence(kv, INSTALLATION)
+            kv.before_scan = None
+            await write_fence(kv, INSTALLATION, replace(fence, run_id="killed"), predicate)  # type: ignore[type-var]  # it is set
+            raise Killed
+
+    kv.before_scan = kill
+    with pytest.raises(Killed):
         await dumped(kv, folder)
-        assert await contents(await loaded(folder)) == by_name(sample_installation()), name
+    with pytest.raises(TarnError, match="is closed while"):
+        await check_open(kv, INSTALLATION)
+    with pytest.raises(TarnError, match="is closed while"):
+        await dumped(kv, tmp_path / "other", now=5)
+    await dumped(kv, folder, now=5)
+    await check_open(kv, INSTALLATION)
+    assert await contents(await loaded(folder)) == by_name(sample_installation())
+    assert not list(folder.rglob("begun.json"))
+
+
+async def test_a_chunk_that_an_interrupted_dump_lost_is_written_again(tmp_path: Path) -> None:
+    kv = await filled()
+    folder = tmp_path / "dump"
+    await dumped(kv, folder)
+    files = sorted((folder / "content").rglob("*.zst"))
+    assert len(files) > 3
+    for file in files:
+        file.unlink()
+        await dumped(kv, folder)
+        assert await contents(await loaded(folder)) == by_name(sample_installation()), file
+
+
+async def test_a_second_dump_writes_what_is_new(tmp_path: Path) -> None:
+    kv = await filled()
+    folder = tmp_path / "dump"
+    first = await dumped(kv, folder)
+    await put(kv, TOKEN, b"key/raw/00031", b"changed")
+    second = await dumped(kv, folder, now=1)
+    assert (first.new_chunks, second.new_chunks) == (first.chunks, 1)
+    assert await contents(await loaded(folder)) == await contents(kv)
 
 
 async def test_a_row_that_changes_while_it_is_dumped_is_found(tmp_path: Path) -> None:
@@ -213,7 +255,9 @@ async def test_a_row_that_changes_while_it_is_dumped_is_found(tmp_path: Path) ->
             await put(kv, Partition(f"{INSTALLATION}/new", PartitionKind.PLAIN), b"k", b"new")
 
     kv.before_scan = change
-    _, done = await dump(place(kv), tmp_path / "dump", SeededIds(ManualClock(), 1), options(1))
+    _, done = await dump(
+        place(kv), FolderTarget(tmp_path / "dump"), SeededIds(ManualClock(), 1), options(1)
+    )
     assert done.changed == 2
     kv.before_scan = None
     found = await contents(await loaded(tmp_path / "dump"))
@@ -235,8 +279,8 @@ async def test_a_store_that_does_not_come_to_rest_is_not_dumped(tmp_path: Path) 
     with pytest.raises(TarnError, match="the store keeps changing") as caught:
         await dumped(kv, tmp_path / "dump")
     assert caught.value.kind is Kind.CONFLICT
-    with pytest.raises(TarnError, match="is not finished"):
-        read_dump(tmp_path / "dump")
+    with pytest.raises(TarnError, match="there is no finished dump"):
+        await loaded(tmp_path / "dump")
 
 
 async def test_the_source_is_closed_while_it_is_dumped_and_stays_so_if_asked(
@@ -251,7 +295,11 @@ async def test_the_source_is_closed_while_it_is_dumped_and_stays_so_if_asked(
 
     kv.before_scan = look
     await dump(
-        place(kv), tmp_path / "dump", SeededIds(ManualClock(), 1), options(), keep_closed=True
+        place(kv),
+        FolderTarget(tmp_path / "dump"),
+        SeededIds(ManualClock(), 1),
+        options(),
+        keep_closed=True,
     )
     assert states == {FenceState.HELD}
     with pytest.raises(TarnError, match="has moved elsewhere"):
@@ -259,18 +307,27 @@ async def test_the_source_is_closed_while_it_is_dumped_and_stays_so_if_asked(
 
 
 async def test_two_dumps_of_one_store_do_not_run_at_once(tmp_path: Path) -> None:
-    kv = await filled()
+    """Another dump is refused. Another attempt at the same dump takes over, and the first one stops."""
+    kv, clock = await filled(), RestlessClock()
+    shared = OpenStore(kv, INSTALLATION, "mem", is_shared=True)
+    target = FolderTarget(tmp_path / "dump")
+
+    async def dump_again() -> Manifest:
+        work = TransferOptions(clock, RateLimiter(clock), 1)
+        return (await dump(shared, target, SeededIds(clock, 2), work))[0]
 
     async def again(_partition: Partition) -> None:
         kv.before_scan = None
-        with pytest.raises(TarnError, match="another process is writing a dump"):
-            await dump(place(kv), tmp_path / "dump", SeededIds(ManualClock(), 2), options())
         with pytest.raises(TarnError, match="is closed while"):
-            await dump(place(kv), tmp_path / "other", SeededIds(ManualClock(5), 2), options())
+            await dumped(kv, tmp_path / "other", now=5)
+        await dump_again()
 
     kv.before_scan = again
-    await dumped(kv, tmp_path / "dump")
+    with pytest.raises(TarnError) as caught:
+        await dump_again()
+    assert caught.value.kind is Kind.UNAVAILABLE
     await check_open(kv, INSTALLATION)
+    assert await contents(await loaded(tmp_path / "dump")) == by_name(sample_installation())
 
 
 def flip(path: Path, at: int) -> None:
@@ -282,123 +339,95 @@ def flip(path: Path, at: int) -> None:
 async def test_a_flipped_byte_in_any_file_is_found(tmp_path: Path) -> None:
     folder = tmp_path / "dump"
     await dumped(await filled(staged=9), folder)
+
+    async def wrong() -> list[str]:
+        try:
+            return await check_files(
+                await open_snapshot(FolderTarget(folder), Scope.STORE), options()
+            )
+        except TarnError as error:
+            return [error.message] if error.kind is Kind.CORRUPT else []
+
     for path in sorted(path for path in folder.rglob("*") if path.is_file()):
         size = path.stat().st_size
         for at in {0, size // 3, size // 2, size - 2}:
             flip(path, at)
-            with pytest.raises(TarnError) as caught:
-                await check_dump(read_dump(folder), options())
-            assert caught.value.kind in {Kind.CORRUPT, Kind.FAILED_PRECONDITION}, (path, at)
+            assert await wrong(), (path, at)
             flip(path, at)
-    await check_dump(read_dump(folder), options())
+    assert await wrong() == []
 
 
 async def test_an_index_that_was_edited_is_found(tmp_path: Path) -> None:
     """For example the number of buckets, which no digest of rows covers."""
     folder = tmp_path / "dump"
-    await dumped(await filled(), folder)
-    index = folder / "index.jsonl"
-    edited = index.read_text().replace('"plain",4,', '"plain",5,')
-    assert edited != index.read_text()
-    index.write_text(edited)
-    with pytest.raises(TarnError, match="was changed after the dump"):
-        read_dump(folder)
-
-
-async def test_an_index_cut_off_in_its_first_line_is_damaged(tmp_path: Path) -> None:
-    """The dump is unfinished, so no total digest protects the index."""
-    folder = tmp_path / "dump"
-    await dumped(await filled(), folder)
-    (folder / "manifest.json").unlink()
-    index = (folder / "index.jsonl").read_bytes()
-    for left in (0, 1, index.index(b"\n")):
-        (folder / "index.jsonl").write_bytes(index[:left])
-        with pytest.raises(TarnError, match="cannot be read") as caught:
-            await dumped(await filled(), folder)
-        assert caught.value.kind is Kind.CORRUPT
+    manifest = await dumped(await filled(), folder)
+    file = folder / content_file(manifest.index[0])
+    text = unpack(file.read_bytes(), "the index")
+    edited = text.replace(b'"plain",4,', b'"plain",5,')
+    assert edited != text
+    file.write_bytes(pack(edited))
+    with pytest.raises(TarnError, match="was changed"):
+        await loaded(folder)
 
 
 @pytest.mark.parametrize(
-    "changed",
+    ("at", "value"),
     [
-        {"part": "x.parquet"},
-        {"part": "../00000001.parquet"},
-        {"part": "00000001.parquet\n"},
-        {"sha256": "\ud800"},
-        {"ranges": [["\ud800", "plain", 1, "", None, 0, 0, ""]]},
-        {"ranges": [["a", "plain", 1, "x", None, 0, 0, ""]]},
-        {"ranges": [["a", "other", 1, "", None, 0, 0, ""]]},
-        {"ranges": [["a", "plain", True, "", None, 0, 0, ""]]},
-        {"ranges": {}},
-        {"size_bytes": -1},
+        (0, "\ud800"),
+        (1, "other"),
+        (2, True),
+        (2, -1),
+        (3, "x"),
+        (5, None),
+        (7, "0" * 63),
+        (7, "../" + "0" * 61),
+        (7, "0" * 64 + "\n"),
+        (7, "\ud800"),
     ],
 )
-def test_a_line_of_the_index_that_no_dump_has_is_damaged(changed: dict[str, object]) -> None:
-    fields = {"part": "00000001.parquet", "size_bytes": 1, "sha256": "", "ranges": []}
-    Part.decode(json.dumps(fields).encode())
+def test_a_line_of_the_index_that_no_snapshot_has_is_damaged(at: int, value: object) -> None:
+    fields: list[object] = ["a", "plain", 1, "", None, 0, 0, "0" * 64]
+    assert len(decode_index(json.dumps(fields).encode(), "i")) == 1
+    fields[at] = value
     with pytest.raises(TarnError) as caught:
-        Part.decode(json.dumps(fields | changed).encode())
+        decode_index(json.dumps(fields).encode(), "i")
     assert caught.value.kind is Kind.CORRUPT
 
 
-@pytest.mark.parametrize("decode", [IndexHeader.decode, Part.decode, Finished.decode])
-@pytest.mark.parametrize("line", [b"", b"\xff", b"null", b"[" * 100_000, b'{"a":' * 100_000])
+def _index(text: bytes) -> object:
+    return decode_index(text, "the index")
+
+
+@pytest.mark.parametrize("decode", [_index, Manifest.decode])
+@pytest.mark.parametrize("line", [b"\xff", b"null", b"[" * 60_000, b'{"a":' * 12_000])
 def test_an_invalid_line_is_damaged(decode: Callable[[bytes], object], line: bytes) -> None:
     with pytest.raises(TarnError, match="cannot be read") as caught:
         decode(line)
     assert caught.value.kind is Kind.CORRUPT
 
 
-@pytest.mark.parametrize(
-    "table",
-    [
-        pa.table({"partition": ["a"], "key": [b"k"]}),
-        pa.table({"partition": ["a"], "key": ["k"], "value": [b"v"]}),
-        pa.table({"partition": ["a"], "key": [b"k"], "value": [1]}),
-        None,
-    ],
-)
-def test_a_part_without_rows_of_a_store_is_damaged(table: pa.Table | None, tmp_path: Path) -> None:
-    """Its digest agrees with the index, so the same program wrote both."""
-    path = tmp_path / "parts" / "00000001.parquet"
-    path.parent.mkdir()
-    if table is None:
-        path.write_bytes(b"PAR1")
-    else:
-        pq.write_table(table, path)
-    partition = Partition("a", PartitionKind.PLAIN)
-    found = ranges.Range(partition, b"", None, 1, 2, "")
-    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
-    part = Part("00000001.parquet", path.stat().st_size, sha256, (found,))
-    with pytest.raises(TarnError) as caught:
-        list(read_part(tmp_path, part))
-    assert caught.value.kind is Kind.CORRUPT
-
-
-async def test_a_missing_part_is_found(tmp_path: Path) -> None:
+async def test_a_missing_chunk_is_found(tmp_path: Path) -> None:
     folder = tmp_path / "dump"
     await dumped(await filled(), folder)
-    next((folder / "parts").iterdir()).unlink()
-    with pytest.raises(TarnError, match="is missing"):
-        await check_dump(read_dump(folder), options())
+    snapshot = await open_snapshot(FolderTarget(folder), Scope.STORE)
+    (folder / content_file(snapshot.lines[0].digest)).unlink()
+    (found,) = await check_files(snapshot, options())
+    assert "is missing" in found
 
 
-@pytest.mark.parametrize("name", ["manifest.json", "index.jsonl"])
-async def test_a_newer_version_is_refused(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+async def test_a_dump_of_a_newer_release_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = tmp_path / "dump"
     with monkeypatch.context() as patched:
-        patched.setattr("tarn.snapshot.store.dump_format.VERSION", 3)
-        await dumped(await raised(), folder)
-    if name == "index.jsonl":  # an unfinished dump of a newer Tarn
-        (folder / "manifest.json").unlink()
-        read: Awaitable[object] = dumped(await filled(), folder)
-    else:
-        read = asyncio.to_thread(read_dump, folder)
-    with pytest.raises(TarnError, match="has format version 3, this Tarn reads up to") as caught:
-        await read
-    assert caught.value.kind is Kind.FAILED_PRECONDITION
+        patched.setattr("tarn.snapshot.files.manifest.VERSION", 2)
+        await dumped(await raised(), tmp_path / "format")
+    level = replace(await dumped(await raised(), tmp_path / "level"), level=LEVEL_MAX + 1)
+    file = tmp_path / "level" / manifest_file(Scope.STORE, level.snapshot_id)
+    file.write_bytes(level.encode())
+    for name, why in (("format", "has format version 2, this Tarn reads"), ("level", "too old")):
+        with pytest.raises(TarnError, match=why) as caught:
+            await loaded(tmp_path / name)
+        assert caught.value.kind is Kind.FAILED_PRECONDITION
 
 
 async def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) -> None:
@@ -406,22 +435,18 @@ async def test_a_folder_with_something_else_in_it_is_left_alone(tmp_path: Path) 
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(TarnError, match="is not empty"):
         await dumped(kv, tmp_path)
+    assert os.listdir(tmp_path) == ["mine.txt"]  # noqa: PTH208 - beside a test's coroutine
     assert (tmp_path / "mine.txt").read_text() == "mine"
-    folder = tmp_path / "dump"
-    await dumped(kv, folder)
-    with pytest.raises(TarnError, match="holds a finished dump"):
-        await dumped(kv, folder)
-    with pytest.raises(TarnError, match="there is no dump"):
-        read_dump(tmp_path / "absent")
+    with pytest.raises(TarnError, match="there is no finished dump"):
+        await loaded(tmp_path / "absent")
 
 
-async def test_a_dump_of_another_installation_does_not_go_on(tmp_path: Path) -> None:
-    folder = tmp_path / "dump"
-    await dumped(await filled(), folder)
-    (folder / "manifest.json").unlink()
+async def test_a_dump_of_another_installation_is_not_loaded(tmp_path: Path) -> None:
+    await dumped(await filled(), tmp_path)
+    snapshot = await open_snapshot(FolderTarget(tmp_path), Scope.STORE)
     other = OpenStore(MemKv(), "other", "mem", is_shared=False)
     with pytest.raises(TarnError, match="of installation 'moved'"):
-        await dump(other, folder, SeededIds(ManualClock(), 1), options())
+        await load(snapshot, other, SeededIds(ManualClock()), options())
 
 
 async def test_progress_is_told_and_the_pace_is_kept(tmp_path: Path) -> None:
@@ -441,7 +466,7 @@ async def test_progress_is_told_and_the_pace_is_kept(tmp_path: Path) -> None:
 
     work = TransferOptions(clock, RateLimiter(clock, 10), 1, report)
     manifest, _ = await dump(
-        place(await filled()), tmp_path / "dump", SeededIds(ManualClock(), 1), work
+        place(await filled()), FolderTarget(tmp_path / "dump"), SeededIds(ManualClock(), 1), work
     )
     assert {phase for phase, _ in told} == {"dump", "check"}
     assert max(rows for _, rows in told) == manifest.rows

@@ -22,7 +22,7 @@ from tarn.kv.port import (
     Row,
     Versioned,
 )
-from tarn.snapshot.files import ranges
+from tarn.snapshot.files import chunks
 from tarn.snapshot.store import (
     OpenStore,
     RateLimiter,
@@ -155,7 +155,7 @@ async def is_open(kv: MemKv) -> bool:
 @pytest.fixture(autouse=True)
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("tarn.kv.mem._BATCH_ROWS", 8)
-    monkeypatch.setattr(ranges, "_CHUNK_ROWS", 8)
+    monkeypatch.setattr(chunks, "TEXT_ROWS", 8)
 
 
 async def test_all_of_it_arrives_and_the_source_is_closed_for_good() -> None:

@@ -6,8 +6,9 @@ import pytest
 
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Partition, PartitionKind, Row
-from tarn.snapshot.files import ranges
-from tarn.snapshot.files.ranges import digest_of, read_chunks, rows_of
+from tarn.snapshot.files import chunks
+from tarn.snapshot.files.chunks import cut, rows_in
+from tarn.snapshot.files.ranges import digest_of
 
 PLAIN = Partition("i/p", PartitionKind.PLAIN)
 
@@ -22,26 +23,25 @@ async def store_of(rows: list[Row], partition: Partition = PLAIN) -> MemKv:
 async def test_chunks_hold_every_row_once_and_leave_no_gap(
     count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(ranges, "_CHUNK_ROWS", 5_000)
+    monkeypatch.setattr(chunks, "TEXT_ROWS", 5_000)
     rows = [(b"%06d" % n, b"v") for n in range(count)]
     kv = await store_of(rows)
     found: list[Row] = []
     end: bytes | None = b""
-    async for chunk in read_chunks(kv, PLAIN):
+    async for chunk in cut(kv, PLAIN):
         assert chunk.range.start == end
         end = chunk.range.end
-        batches = await chunk.load()
-        assert chunk.range.rows == len(rows_of(batches))
+        assert chunk.range.rows <= 5_000
         assert chunk.range.digest == await digest_of(kv, PLAIN, chunk.range.start, end)
-        found += rows_of(batches)
+        found += rows_in(chunk.text, chunk.range)
     assert end is None
     assert found == rows
 
 
-async def test_a_partition_is_read_from_where_an_earlier_reader_stopped() -> None:
-    kv = await store_of([(b"a", b"1"), (b"b", b"2")])
-    (chunk,) = [each async for each in read_chunks(kv, PLAIN, b"a\0")]
-    assert (chunk.range.start, chunk.range.rows) == (b"a\0", 1)
+async def test_a_region_of_a_partition_is_read() -> None:
+    kv = await store_of([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
+    (chunk,) = [each async for each in cut(kv, PLAIN, b"a\0", b"c")]
+    assert (chunk.range.start, chunk.range.end, chunk.range.rows) == (b"a\0", b"c", 1)
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ async def test_a_digest_names_its_partition_and_kind_but_not_its_buckets() -> No
 
 
 async def test_the_digest_is_what_the_format_says() -> None:
-    """docs/formats/kv-dump.md; it must never change within a version."""
+    """docs/formats/snapshot.md; it must never change within a version."""
     import hashlib
 
     text = b"plain 3 i/p\n" + b"\x01\0\0\0\x02\0\0\0a12"

@@ -1,4 +1,4 @@
-"""Backups in a bucket, through the block store of the installation, below a namespace of their own."""
+"""Snapshots in a bucket, through the block store of the installation, below a namespace of their own."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tarn.snapshot.files.target import missing_error
 
 __all__ = ["BucketTarget"]
 
-_ROOT: Final = "_tarn/backup/"
+_ROOT: Final = "_tarn/snapshot/"
 """Prefix of all paths: the block port lets content-addressed blocks below `_tarn/` be written again."""
 _PAGE: Final = 1000
 
@@ -20,7 +20,7 @@ class BucketTarget:
 
     Args:
         blocks: the block store; `close` closes it.
-        namespace: where to keep backups, such as `s3://bucket/backups`. Not the namespace of a repository.
+        namespace: where to keep snapshots, such as `s3://bucket/backups`. Not the namespace of a repository.
     """
 
     def __init__(self, blocks: BlockStore, namespace: str) -> None:

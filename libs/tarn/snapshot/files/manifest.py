@@ -1,71 +1,85 @@
-"""The text files of a backup: the index, which lists its chunks, and the manifest, which is written last.
+"""The text files of a snapshot: the index, which lists its chunks, and the manifest, which is written last.
 
-`docs/formats/backup.md` describes them. Unreadable text is CORRUPT; a newer version is refused.
+`docs/formats/snapshot.md` describes them. Unreadable text is CORRUPT; a newer version is refused.
 """
 
 from __future__ import annotations
 
+import enum
 import hashlib
 import json
 import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
 from typing import Final
 
+from tarn.core.clock import IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Partition, PartitionKind
-from tarn.snapshot.files.chunks import corrupt_error, pack, unpack
+from tarn.snapshot.files.content import TEXT_BYTES, corrupt_error
 from tarn.snapshot.files.ranges import Range
 
 __all__ = [
-    "BACKUP_ID",
-    "INDEX_BYTES_MAX",
     "INDEX_LINES_MAX",
     "MANIFEST_BYTES_MAX",
-    "IndexFile",
+    "SNAPSHOT_ID",
     "Manifest",
     "SavedRepository",
+    "Scope",
     "decode_index",
     "encode_index",
-    "index_file",
     "manifest_file",
+    "new_snapshot_id",
 ]
 
-_VERSION_OF_LEVEL_1: Final = 1
-"""A backup of feature level 1 records no level, so that the last release can restore it. Nor do those that this
-release's first versions made, of any level."""
-_VERSION: Final = 2
+VERSION: Final = 1
+_FORMAT: Final = "tarn snapshot"
 INDEX_LINES_MAX: Final = 10_000
-"""Chunks of one file of the index."""
-BACKUP_ID: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9]{6}[0-9a-f]{4}")
-"""Ids of backups, in order of time: the begin in UTC with microseconds, and four random digits."""
-_FORMAT: Final = "tarn backup"
+"""Chunks of one text of the index; it also ends with the line that reaches `TEXT_BYTES`."""
+SNAPSHOT_ID: Final = re.compile(r"[0-9]{8}T[0-9]{6}Z-[0-9]{6}[0-9a-f]{4}")
+"""Ids of snapshots, in order of time: the begin in UTC with microseconds, and four random digits."""
 _DIGEST: Final = re.compile(r"[0-9a-f]{64}")
-INDEX_BYTES_MAX: Final = 256 << 20
 MANIFEST_BYTES_MAX: Final = 32 << 20
 """Some 300 bytes for each repository, and 70 for each 10,000 chunks."""
 _LINE_BYTES_MAX: Final = 64 << 10
 """A line has the name of a partition, and two keys of at most 4 KiB in hex."""
 
 
-def manifest_file(backup_id: str) -> str:
-    """The name of the manifest in the target. A backup without it is not finished."""
-    return f"backups/{backup_id}/manifest.json"
+class Scope(enum.Enum):
+    """What a snapshot is of, and how it was made. The value is the folder of such snapshots in a target.
+
+    Attributes:
+        INSTALLATION: a backup: records of an installation, in the order of `tarn.snapshot.records`, beside writers.
+        STORE: all rows of an installation, while its store is closed.
+        REPOSITORY: the portable records of one repository, as graveler gives them to its users.
+    """
+
+    INSTALLATION = "installation"
+    STORE = "store"
+    REPOSITORY = "repository"
 
 
-def index_file(backup_id: str, number: int) -> str:
-    """The name of a file of the index; numbers begin with 1."""
-    return f"backups/{backup_id}/index-{number:06d}.jsonl.zst"
+def manifest_file(scope: Scope, snapshot_id: str) -> str:
+    """The name of the manifest in the target. A snapshot without it is not finished."""
+    return f"{scope.value}/{snapshot_id}/manifest.json"
+
+
+def new_snapshot_id(begin_us: int, ids: IdSource) -> str:
+    """Makes an id; see `SNAPSHOT_ID`."""
+    time = datetime.fromtimestamp(begin_us // 1_000_000, UTC)
+    return f"{time:%Y%m%dT%H%M%SZ}-{begin_us % 1_000_000:06d}{ids.uuid7().hex()[-4:]}"
 
 
 @dataclass(frozen=True, slots=True)
 class SavedRepository:
-    """The facts about one repository in a backup.
+    """The facts about one repository in a snapshot.
 
     Attributes:
         repository_id: its name.
         instance_uid: its instance.
         storage_namespace: where its blocks are.
+        default_branch_id: its default branch.
         branches: number of branches.
         tags: number of tags.
         commits: number of commits.
@@ -75,59 +89,58 @@ class SavedRepository:
     repository_id: str
     instance_uid: str
     storage_namespace: str
-    branches: int
-    tags: int
-    commits: int
-    staged: int
+    default_branch_id: str
+    branches: int = 0
+    tags: int = 0
+    commits: int = 0
+    staged: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class IndexFile:
-    """A file of the index: its name, and the SHA-256 of its bytes in hex."""
-
-    name: str
-    sha256: str
-
-
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
-    """The manifest of a finished backup.
+    """The manifest of a finished snapshot.
 
     Attributes:
-        backup_id: see `BACKUP_ID`.
-        installation_id: the installation.
-        begin_time_us: every write that was acknowledged before is in the backup; Unix microseconds.
-        end_time_us: nothing later is in the backup.
-        encryption_key_ids: ids of the keys that users' secrets may be encrypted with; they reveal nothing.
-        repositories: by name.
+        scope: see `Scope`.
+        snapshot_id: see `SNAPSHOT_ID`.
+        installation_id: the installation; empty in a snapshot of a repository, whose user does not know it.
+        begin_time_us: every write that was acknowledged before is in the snapshot; Unix microseconds.
+        end_time_us: nothing later is in the snapshot.
+        level: the feature level of the store at the end (`tarn.core.levels`); 0 for a repository.
+        encryption_key_ids: ids of the keys that users' secrets may be encrypted with; they reveal nothing. Only of
+            the scope INSTALLATION.
+        repositories: by name; none in the scope STORE.
         chunks: number of chunks.
         new_chunks: number of those that the target did not hold before.
         rows: number of rows.
         size_bytes: size of their keys and values.
         new_bytes: size of the new chunks' files.
-        index: the files of the index, in order.
-        level: the feature level of the store at the end of the backup (`tarn.core.levels`), 2 or more; None: it
-            was 1, or is not recorded.
+        index: digests of the texts of the index, in order.
     """
 
-    backup_id: str
+    scope: Scope
+    snapshot_id: str
     installation_id: str
     begin_time_us: int
     end_time_us: int
-    encryption_key_ids: tuple[str, ...]
-    repositories: tuple[SavedRepository, ...]
+    level: int
+    encryption_key_ids: tuple[str, ...] = ()
+    repositories: tuple[SavedRepository, ...] = ()
     chunks: int
     new_chunks: int
     rows: int
     size_bytes: int
     new_bytes: int
-    index: tuple[IndexFile, ...]
-    level: int | None = None
+    index: tuple[str, ...]
+
+    @property
+    def sha256(self) -> str:
+        """The digest of the manifest, which covers all of the snapshot."""
+        return _sha256(self._fields())
 
     def encode(self) -> bytes:
         """Encodes the manifest as the contents of its file."""
-        fields = self._fields()
-        return json.dumps({**fields, "sha256": _sha256(fields)}, indent=1).encode() + b"\n"
+        return json.dumps({**self._fields(), "sha256": self.sha256}, indent=1).encode() + b"\n"
 
     @classmethod
     def decode(cls, text: bytes) -> Manifest:
@@ -140,81 +153,68 @@ class Manifest:
             found = json.loads(text)
             return cls._read(found)
         except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
-            raise corrupt_error(f"a manifest of a backup cannot be read: {error!r}") from error
+            raise corrupt_error(f"a manifest of a snapshot cannot be read: {error!r}") from error
 
     @classmethod
     def _read(cls, found: Mapping[str, object]) -> Manifest:
         if found["format"] != _FORMAT:
             raise ValueError("format")
         version = _number(found["version"])
-        if version not in (_VERSION_OF_LEVEL_1, _VERSION):
-            text = f"the backup has format version {version}, this Tarn reads up to {_VERSION}; use a newer Tarn"
+        if version != VERSION:
+            text = f"the snapshot has format version {version}, this Tarn reads {VERSION}; use a newer Tarn"
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
-        backup_id = _text(found["backup_id"])
-        if not BACKUP_ID.fullmatch(backup_id):
-            raise ValueError("backup_id")
+        snapshot_id = _text(found["snapshot_id"])
+        if not SNAPSHOT_ID.fullmatch(snapshot_id):
+            raise ValueError("snapshot_id")
         manifest = cls(
-            backup_id,
-            _text(found["installation_id"]),
-            begin_time_us=_number(found["begin_time_us"]),
-            end_time_us=_number(found["end_time_us"]),
+            scope=Scope(found["scope"]),
+            snapshot_id=snapshot_id,
+            installation_id=_text(found["installation_id"]),
             encryption_key_ids=tuple(map(_text, _list(found["encryption_key_ids"]))),
             repositories=tuple(map(_repository_from, _list(found["repositories"]))),
-            chunks=_number(found["chunks"]),
-            new_chunks=_number(found["new_chunks"]),
-            rows=_number(found["rows"]),
-            size_bytes=_number(found["size_bytes"]),
-            new_bytes=_number(found["new_bytes"]),
-            index=tuple(
-                IndexFile(index_file(backup_id, number), _digest(each))
-                for number, each in enumerate(_list(found["index"]), 1)
-            ),
-            level=None if version == _VERSION_OF_LEVEL_1 else _number(found["level"]),
+            index=tuple(map(_digest, _list(found["index"]))),
+            **{name: _number(found[name]) for name in _NUMBERS},
         )
-        if found["sha256"] != _sha256(manifest._fields()):
+        if found["sha256"] != manifest.sha256:
             raise ValueError("sha256")
         return manifest
 
     def _fields(self) -> dict[str, object]:
-        return {
-            "format": _FORMAT,
-            **self._version(),
-            "backup_id": self.backup_id,
-            "installation_id": self.installation_id,
-            "begin_time_us": self.begin_time_us,
-            "end_time_us": self.end_time_us,
-            "encryption_key_ids": list(self.encryption_key_ids),
-            "repositories": [_repository_to(each) for each in self.repositories],
-            "chunks": self.chunks,
-            "new_chunks": self.new_chunks,
-            "rows": self.rows,
-            "size_bytes": self.size_bytes,
-            "new_bytes": self.new_bytes,
-            "index": [each.sha256 for each in self.index],
-        }
-
-    def _version(self) -> dict[str, object]:
-        if self.level is None:
-            return {"version": _VERSION_OF_LEVEL_1}
-        return {"version": _VERSION, "level": self.level}
+        # As JSON has them: the digest of what was read must be that of what was written.
+        found = {**asdict(self), "scope": self.scope.value}
+        return {"format": _FORMAT, "version": VERSION, **found}
 
 
-def encode_index(ranges: Sequence[Range]) -> bytes:
-    """Encodes a file of the index: a line for each chunk, compressed."""
-    return pack(b"".join(_line(each) for each in ranges))
+_NUMBERS: Final = tuple(each.name for each in fields(Manifest) if each.type == "int")
+_COUNTS: Final = ("branches", "tags", "commits", "staged")
+_NAMES: Final = ("repository_id", "instance_uid", "storage_namespace", "default_branch_id")
 
 
-def decode_index(data: bytes, about: str) -> list[Range]:
-    """Decodes a file of the index.
+def encode_index(ranges: Iterable[Range]) -> Iterator[bytes]:
+    """Yields the texts of an index, with a line for each chunk."""
+    lines: list[bytes] = []
+    size = 0
+    for each in ranges:
+        lines.append(_line(each))
+        size += len(lines[-1])
+        if len(lines) == INDEX_LINES_MAX or size >= TEXT_BYTES:
+            yield b"".join(lines)
+            lines, size = [], 0
+    if lines:
+        yield b"".join(lines)
+
+
+def decode_index(text: bytes, about: str) -> list[Range]:
+    """Decodes a text of the index.
 
     Raises:
         TarnError: CORRUPT.
     """
-    lines = unpack(data, about, INDEX_BYTES_MAX).splitlines()
+    lines = text.splitlines()
     try:
         if len(lines) > INDEX_LINES_MAX or max(map(len, lines), default=0) > _LINE_BYTES_MAX:
-            text = f"more than {INDEX_LINES_MAX} lines, or one of more than {_LINE_BYTES_MAX} bytes"
-            raise ValueError(text)
+            why = f"more than {INDEX_LINES_MAX} lines, or one of more than {_LINE_BYTES_MAX} bytes"
+            raise ValueError(why)
         return [_range_from(json.loads(line)) for line in lines]
     except (ValueError, TypeError, RecursionError) as error:
         raise corrupt_error(f"{about} cannot be read: {error!r}") from error
@@ -247,27 +247,12 @@ def _range_from(fields: object) -> Range:
     )
 
 
-_COUNTS: Final = ("branches", "tags", "commits", "staged")
-
-
-def _repository_to(saved: SavedRepository) -> dict[str, object]:
-    return {
-        "repository_id": saved.repository_id,
-        "instance_uid": saved.instance_uid,
-        "storage_namespace": saved.storage_namespace,
-        **{name: getattr(saved, name) for name in _COUNTS},
-    }
-
-
-def _repository_from(fields: object) -> SavedRepository:
-    if not isinstance(fields, dict):
-        raise TypeError(fields)
-    return SavedRepository(
-        _text(fields["repository_id"]),
-        _text(fields["instance_uid"]),
-        _text(fields["storage_namespace"]),
-        **{name: _number(fields[name]) for name in _COUNTS},
-    )
+def _repository_from(found: object) -> SavedRepository:
+    if not isinstance(found, dict):
+        raise TypeError(found)
+    repository_id, instance_uid, namespace, default = (_text(found[name]) for name in _NAMES)
+    counts = {name: _number(found[name]) for name in _COUNTS}
+    return SavedRepository(repository_id, instance_uid, namespace, default, **counts)
 
 
 def _sha256(fields: Mapping[str, object]) -> str:

@@ -1,77 +1,130 @@
-"""Marks that keep a prune away from unfinished backups, whose chunks no manifest names yet.
+"""Marks of unfinished snapshots, which no manifest names yet, and of prunes. They keep the two apart.
 
-A backup writes its mark and then looks for one of a prune; a prune writes its mark and then looks for unfinished
-backups. Whatever the order, one of the two sees the other and gives up. A mark counts for a day, in case its process
-died; so neither may take longer.
+A snapshot writes its mark and then looks for one of a prune; a prune writes its mark and then looks for unfinished
+snapshots. Whatever the order, one of the two sees the other and gives up. A mark counts for a day, in case its process
+died; so neither may take longer, or it writes its mark again meanwhile.
+
+The mark of a snapshot that can be continued says of what it is, too.
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.snapshot.files.manifest import manifest_file
+from tarn.snapshot.files.manifest import SNAPSHOT_ID, Scope, manifest_file
 from tarn.snapshot.files.target import Target
 
 __all__ = [
     "MARK_US",
-    "begin_backup",
     "begin_prune",
+    "begin_snapshot",
     "begun_file",
     "check_time",
-    "end_backup",
     "end_prune",
+    "end_snapshot",
+    "unfinished",
+    "write_mark",
 ]
 
 MARK_US: Final = 86_400_000_000
-"""How long a mark counts, and the longest time that a backup or a prune may take: one day."""
+"""How long a mark counts, and the longest time that a snapshot or a prune may take without a new one: one day."""
 _PRUNES: Final = "prunes"
 _MARK_BYTES_MAX: Final = 4096
 
 
-def begun_file(backup_id: str) -> str:
-    """The name of the mark of an unfinished backup."""
-    return f"backups/{backup_id}/begun.json"
+def begun_file(scope: Scope, snapshot_id: str) -> str:
+    """The name of the mark of an unfinished snapshot."""
+    return f"{scope.value}/{snapshot_id}/begun.json"
 
 
-async def begin_backup(target: Target, backup_id: str, now_us: int) -> None:
-    """Marks a backup as begun.
+async def begin_snapshot(
+    target: Target,
+    scope: Scope,
+    snapshot_id: str,
+    now_us: int,
+    about: Mapping[str, str] | None = None,
+) -> None:
+    """Marks a snapshot as begun.
+
+    Args:
+        target: where it will be.
+        scope: of the snapshot.
+        snapshot_id: its id.
+        now_us: the time, microseconds since the epoch.
+        about: of what it is, so that `unfinished` finds it.
 
     Raises:
         TarnError: CONFLICT: a prune is running.
     """
-    mark = begun_file(backup_id)
-    await target.put(mark, _encode(now_us))
+    await write_mark(target, scope, snapshot_id, now_us, about)
     async for name in target.files(_PRUNES):
         if await _counts(target, name, now_us):
-            await target.delete([mark])
+            await end_snapshot(target, scope, snapshot_id)
             text = f"`tarn backup prune` is running on {target.about}, or died less than a day ago ({name}); try later"
             raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
 
 
-async def end_backup(target: Target, backup_id: str) -> None:
-    """Removes the mark of a backup, after its manifest was written or its work was given up."""
-    await target.delete([begun_file(backup_id)])
+async def write_mark(
+    target: Target,
+    scope: Scope,
+    snapshot_id: str,
+    now_us: int,
+    about: Mapping[str, str] | None = None,
+) -> None:
+    """Writes the mark of an unfinished snapshot again: it counts for a day from now on."""
+    await target.put(begun_file(scope, snapshot_id), _encode(now_us, about))
+
+
+async def end_snapshot(target: Target, scope: Scope, snapshot_id: str) -> None:
+    """Removes the mark of a snapshot, after its manifest was written or its work was given up."""
+    await target.delete([begun_file(scope, snapshot_id)])
+
+
+async def unfinished(target: Target, scope: Scope, about: Mapping[str, str]) -> str | None:
+    """Returns the id of an unfinished snapshot of a scope that is of the same (see `begin_snapshot`); None: there is
+    none."""
+    async for name, snapshot_id in _begun(target, scope):
+        if not SNAPSHOT_ID.fullmatch(snapshot_id):
+            continue
+        try:
+            found = json.loads(await target.read(name, _MARK_BYTES_MAX))
+        except (ValueError, RecursionError):
+            continue
+        except TarnError as error:
+            if error.kind not in (Kind.NOT_FOUND, Kind.CORRUPT):
+                raise
+            continue
+        if isinstance(found, dict) and found.get("about") == about:
+            return snapshot_id
+    return None
+
+
+async def _begun(target: Target, scope: Scope) -> AsyncIterator[tuple[str, str]]:
+    """Yields the names of the marks of unfinished snapshots, and their ids."""
+    async for name in target.files(scope.value):
+        folder, _, last = name.rpartition("/")
+        snapshot_id = folder.removeprefix(f"{scope.value}/")
+        if last == "begun.json" and not await target.has(manifest_file(scope, snapshot_id)):
+            yield name, snapshot_id
 
 
 async def begin_prune(target: Target, prune_id: str, now_us: int) -> str:
     """Marks a prune as begun; returns the name of its mark.
 
     Raises:
-        TarnError: CONFLICT: a backup is being made.
+        TarnError: CONFLICT: a snapshot is being made.
     """
     mark = f"{_PRUNES}/{prune_id}.json"
     await target.put(mark, _encode(now_us))
-    async for name in target.files("backups"):
-        folder, _, last = name.rpartition("/")
-        backup_id = folder.removeprefix("backups/")
-        if last != "begun.json" or await target.has(manifest_file(backup_id)):
-            continue
-        if await _counts(target, name, now_us):
-            await target.delete([mark])
-            text = f"backup {backup_id} is being made, or its process died less than a day ago; prune later"
-            raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
+    for scope in Scope:
+        async for name, snapshot_id in _begun(target, scope):
+            if await _counts(target, name, now_us):
+                await target.delete([mark])
+                text = f"{scope.value}/{snapshot_id} is being made, or died less than a day ago; prune later"
+                raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
     return mark
 
 
@@ -105,5 +158,5 @@ async def _counts(target: Target, name: str, now_us: int) -> bool:
         return False
 
 
-def _encode(now_us: int) -> bytes:
-    return json.dumps({"begin_time_us": now_us}).encode() + b"\n"
+def _encode(now_us: int, about: Mapping[str, str] | None = None) -> bytes:
+    return json.dumps({"begin_time_us": now_us, "about": about or {}}).encode() + b"\n"

@@ -11,20 +11,19 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import cast
+from typing import Final, cast
 
 import pyarrow as pa
 
 from tarn.kv.port import Kv, Partition, Row
 
-__all__ = ["Chunk", "Range", "RangeDigest", "digest_of", "read_chunks", "rows_of"]
+__all__ = ["LENGTHS", "Range", "all_rows", "digest_of", "header_of", "row_batches"]
 
-_CHUNK_ROWS = 16_384
-_CHUNK_BYTES = 4 << 20
-_LENGTHS = struct.Struct("<II")
+LENGTHS: Final = struct.Struct("<II")
+"""Of key and value, before each row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,84 +46,34 @@ class Range:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class Chunk:
-    """A range, and a way to load its rows: from memory, or from a file that is read only if needed."""
-
-    range: Range
-    load: Callable[[], Awaitable[Sequence[pa.RecordBatch]]]
-
-
-class RangeDigest:
-    """Computes a range's digest as its rows are added in order."""
-
-    def __init__(self, partition: Partition) -> None:
-        name = partition.name.encode()
-        self._sha = hashlib.sha256(b"%s %d %s\n" % (partition.kind.value.encode(), len(name), name))
-        self.rows = 0
-        self.size_bytes = 0
-
-    def add(self, batch: pa.RecordBatch) -> None:
-        """Adds the next rows, as columns `key` and `value`."""
-        keys, values = (column.to_pylist() for column in batch.columns)
-        pack = _LENGTHS.pack
-        text = b"".join([pack(len(k), len(v)) + k + v for k, v in zip(keys, values, strict=True)])
-        self._sha.update(text)
-        self.rows += len(keys)
-        self.size_bytes += len(text) - _LENGTHS.size * len(keys)
-
-    def hex(self) -> str:
-        """The digest of the rows added so far, in hex."""
-        return self._sha.hexdigest()
+def header_of(partition: Partition) -> bytes:
+    """The first line of the text over which the digest of a range is computed."""
+    name = partition.name.encode()
+    return b"%s %d %s\n" % (partition.kind.value.encode(), len(name), name)
 
 
 async def digest_of(kv: Kv, partition: Partition, start: bytes, end: bytes | None) -> str:
     """Computes the digest of a range of a store's rows."""
-    digest = RangeDigest(partition)
+    sha, pack = hashlib.sha256(header_of(partition)), LENGTHS.pack
+    async for rows in row_batches(kv, partition, start, end):
+        sha.update(b"".join([pack(len(k), len(v)) + k + v for k, v in rows]))
+    return sha.hexdigest()
+
+
+async def row_batches(
+    kv: Kv, partition: Partition, start: bytes = b"", end: bytes | None = None
+) -> AsyncGenerator[list[Row], None]:
+    """Yields the rows of a region in order of keys, by bulk reads."""
     batches = cast("AsyncGenerator[pa.RecordBatch, None]", kv.scan_arrow(partition, start, end))
     async with aclosing(batches):
         async for batch in batches:
-            digest.add(batch)
-    return digest.hex()
+            keys, values = (column.to_pylist() for column in batch.columns)
+            yield list(zip(keys, values, strict=True))
 
 
-async def read_chunks(kv: Kv, partition: Partition, start: bytes = b"") -> AsyncIterator[Chunk]:
-    """Yields a partition of a store, from a key on, as ranges of a few MiB.
-
-    The last range has no end; it is the only one that may be empty.
-    """
-    batches = cast("AsyncGenerator[pa.RecordBatch, None]", kv.scan_arrow(partition, start, None))
-    gathered: list[pa.RecordBatch] = []
-    digest = RangeDigest(partition)
-    async with aclosing(batches):
-        async for batch in batches:
-            if digest.rows >= _CHUNK_ROWS or digest.size_bytes >= _CHUNK_BYTES:
-                end = gathered[-1].column(0)[-1].as_py() + b"\0"
-                yield _chunk(partition, start, end, digest, gathered)
-                start, gathered, digest = end, [], RangeDigest(partition)
-            digest.add(batch)
-            gathered.append(batch)
-    yield _chunk(partition, start, None, digest, gathered)
-
-
-def _chunk(
-    partition: Partition,
-    start: bytes,
-    end: bytes | None,
-    digest: RangeDigest,
-    batches: list[pa.RecordBatch],
-) -> Chunk:
-    async def load() -> Sequence[pa.RecordBatch]:
-        return batches
-
-    found = Range(partition, start, end, digest.rows, digest.size_bytes, digest.hex())
-    return Chunk(found, load)
-
-
-def rows_of(batches: Sequence[pa.RecordBatch]) -> list[Row]:
-    """The rows of batches, in order."""
-    rows: list[Row] = []
-    for batch in batches:
-        keys, values = (column.to_pylist() for column in batch.columns)
-        rows += zip(keys, values, strict=True)
-    return rows
+async def all_rows(kv: Kv, partition: Partition) -> AsyncGenerator[Row, None]:
+    """Yields the rows of a partition in order of keys, by bulk reads."""
+    async with aclosing(row_batches(kv, partition)) as batches:
+        async for rows in batches:
+            for row in rows:
+                yield row

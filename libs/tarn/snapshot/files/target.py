@@ -1,4 +1,4 @@
-"""Where backups are kept. A target holds files by name; each is written once, whole and durable.
+"""Where snapshots are kept. A target holds files by name; each is written once, whole and durable.
 
 Files of one name always have the same content, except for the marks (`marks.py`), whose names are unique.
 """
@@ -15,7 +15,7 @@ from typing import Final, Protocol
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.snapshot.files.plain_files import read_plain
 
-__all__ = ["FolderTarget", "Target", "missing_error"]
+__all__ = ["FolderTarget", "Target", "missing_error", "new_folder"]
 
 _DRAFT: Final = ".draft-"
 
@@ -27,7 +27,7 @@ def missing_error(name: str, about: str) -> TarnError:
 
 
 class Target(Protocol):
-    """A place for backups. Errors are `TarnError`s of the store, or `OSError`."""
+    """A place for snapshots. Errors are `TarnError`s of the store, or `OSError`."""
 
     @property
     def about(self) -> str:
@@ -60,7 +60,7 @@ class Target(Protocol):
 
 
 class FolderTarget:
-    """Backups in a folder of a file system. Files have mode 0600, folders 0700."""
+    """Snapshots in a folder of a file system. Files have mode 0600, folders 0700."""
 
     def __init__(self, path: Path) -> None:
         self._path = path
@@ -125,6 +125,27 @@ class FolderTarget:
                 path.parent.rmdir()
             except OSError:
                 continue  # it holds other files
+
+
+_OURS: Final = frozenset(("content", "prunes", "installation", "store", "repository"))
+"""What lies in a folder of snapshots."""
+
+
+def new_folder(path: Path) -> FolderTarget:
+    """Returns the target of a snapshot that a user asked for by its place, which may have snapshots already.
+
+    Raises:
+        TarnError: FAILED_PRECONDITION: the folder holds something else.
+        OSError: the folder cannot be read.
+    """
+    try:
+        others = sorted(each.name for each in path.iterdir() if each.name not in _OURS)
+    except FileNotFoundError:
+        others = []
+    if others:
+        text = f"{path} is not empty: it holds {others[0]!r}, which Tarn did not write; name another folder"
+        raise TarnError(Kind.FAILED_PRECONDITION, Reason.INVALID_ARGUMENT, text)
+    return FolderTarget(path)
 
 
 def _is_filled(path: Path) -> bool:

@@ -1,4 +1,4 @@
-"""Concurrency, rate limit and progress of a transfer."""
+"""Concurrency, rate limit and progress of a snapshot or a transfer."""
 
 from __future__ import annotations
 

@@ -1,105 +1,49 @@
-"""Writes rows as chunks, each at most once, and collects the lines of the index."""
+"""Writes a snapshot: rows as chunks, each at most once, then the index and the manifest."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable
+from collections.abc import Iterable, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
-from typing import cast
-
-import pyarrow as pa
 
 from tarn.kv.port import Kv, Partition, Row
-from tarn.snapshot.files.chunks import Chunk, Chunker, chunk_file, pack
+from tarn.snapshot.files.chunks import Chunk, Chunker, Keep, cut
+from tarn.snapshot.files.content import digest_of_text, write_content
+from tarn.snapshot.files.manifest import (
+    Manifest,
+    SavedRepository,
+    Scope,
+    encode_index,
+    manifest_file,
+)
 from tarn.snapshot.files.ranges import Range
 from tarn.snapshot.files.target import Target
+from tarn.snapshot.files.work import TransferOptions, TransferProgress
 
-__all__ = ["BackupProgress", "ChunkWriter", "Keep", "Lines", "Report"]
+__all__ = ["ChunkWriter", "KvWriter", "Lines", "finish"]
 
 Lines = list[Range]
 """Lines of an index."""
-
-Keep = Callable[[bytes, bytes], bool]
-"""Whether a row, given by key and value, belongs into the backup."""
-
-_ROWS_BETWEEN_PAUSES = 4096
-
-
-@dataclass(slots=True)
-class BackupProgress:
-    """How far a backup is; updated while it is made.
-
-    Attributes:
-        phase: the present step, for people.
-        done: number of finished repositories.
-        total: number of repositories.
-        rows: number of rows read.
-        chunks: number of chunks.
-        new_chunks: number of chunks that the target did not hold.
-        new_bytes: size of their files.
-    """
-
-    phase: str = "begin"
-    done: int = 0
-    total: int = 0
-    rows: int = 0
-    chunks: int = 0
-    new_chunks: int = 0
-    new_bytes: int = 0
-
-
-Report = Callable[[BackupProgress], None]
-"""Called often; shows the progress."""
 
 
 class ChunkWriter:
     """Writes chunks. Several tasks may use one writer.
 
+    Attributes:
+        progress: counts the rows and chunks; may be replaced.
+        new_chunks: number of chunks that the target did not hold before.
+        new_bytes: size of their files.
+
     Args:
-        kv: the store that is read.
         target: where chunks are kept.
-        progress: counts the rows and chunks.
-        report: see `Report`.
+        options: limits the reading, and shows the progress.
     """
 
-    def __init__(self, kv: Kv, target: Target, progress: BackupProgress, report: Report) -> None:
-        self.kv = kv
-        self.progress = progress
-        self._target = target
-        self._report = report
-
-    async def copy(
-        self,
-        partition: Partition,
-        start: bytes = b"",
-        end: bytes | None = None,
-        keep: Keep | None = None,
-    ) -> Lines:
-        """Saves a region of a partition as it is read now; returns its lines.
-
-        Args:
-            partition: the partition.
-            start: first key of the region.
-            end: first key after it; None: it has no upper end.
-            keep: chooses rows; None: all.
-        """
-        lines: Lines = []
-        chunker = Chunker(partition, start, end)
-        batches = cast(
-            "AsyncGenerator[pa.RecordBatch, None]", self.kv.scan_arrow(partition, start, end)
-        )
-        async with aclosing(batches):
-            async for batch in batches:
-                for key, value in _rows(batch):
-                    if keep is not None and not keep(key, value):
-                        continue
-                    if (chunk := chunker.add(key, value)) is not None:
-                        lines.append(await self._write(chunk))
-                await asyncio.sleep(0)
-        if (last := chunker.finish()) is not None:
-            lines.append(await self._write(last))
-        return lines
+    def __init__(self, target: Target, options: TransferOptions) -> None:
+        self.target = target
+        self.progress = TransferProgress("begin")
+        self.new_chunks = 0
+        self.new_bytes = 0
+        self._options = options
 
     async def save(
         self,
@@ -108,42 +52,93 @@ class ChunkWriter:
         start: bytes = b"",
         end: bytes | None = None,
     ) -> Lines:
-        """Saves rows that are in memory, as all that a region of a partition holds; see `copy`."""
+        """Saves rows that are in memory, as all that a region of a partition holds; returns their lines."""
         lines: Lines = []
         chunker = Chunker(partition, start, end)
-        for number, (key, value) in enumerate(sorted(rows)):
+        for key, value in sorted(rows):
             if (chunk := chunker.add(key, value)) is not None:
-                lines.append(await self._write(chunk))
-            if number % _ROWS_BETWEEN_PAUSES == 0:
-                await asyncio.sleep(0)
-        if (last := chunker.finish()) is not None:
-            lines.append(await self._write(last))
+                lines += await self.write(chunk)
+        return lines + await self.write(chunker.finish())
+
+    async def write(self, chunk: Chunk) -> Lines:
+        """Writes a chunk, if the target lacks it; returns its line, none for a chunk without rows."""
+        found = chunk.range
+        if not found.rows:
+            return []
+        written = await write_content(self.target, chunk.text, found.digest)
+        self.new_chunks += written > 0
+        self.new_bytes += written
+        self.progress.add(found.rows, found.size_bytes, changed=written > 0)
+        self._options.report(self.progress)
+        await self._options.rate_limiter.take(found.rows)
+        return [found]
+
+
+class KvWriter(ChunkWriter):
+    """Copies the rows of a store.
+
+    Args:
+        kv: the store that is read.
+        target: see `ChunkWriter`.
+        options: see `ChunkWriter`.
+    """
+
+    def __init__(self, kv: Kv, target: Target, options: TransferOptions) -> None:
+        super().__init__(target, options)
+        self.kv = kv
+
+    async def copy(
+        self,
+        partition: Partition,
+        start: bytes = b"",
+        end: bytes | None = None,
+        keep: Keep | None = None,
+    ) -> Lines:
+        """Saves a region of a partition as it is read now (`cut`); returns its lines."""
+        lines: Lines = []
+        async with aclosing(cut(self.kv, partition, start, end, keep)) as chunks:
+            async for chunk in chunks:
+                lines += await self.write(chunk)
         return lines
 
-    async def _write(self, chunk: Chunk) -> Range:
-        name = chunk_file(chunk.range.digest)
-        self.progress.chunks += 1
-        self.progress.rows += chunk.range.rows
-        if not await self._target.has(name):
-            data = await asyncio.to_thread(pack, chunk.text)
-            await self._target.put(name, data)
-            self.progress.new_chunks += 1
-            self.progress.new_bytes += len(data)
-        self._report(self.progress)
-        return chunk.range
 
+async def finish(
+    writer: ChunkWriter,
+    scope: Scope,
+    snapshot_id: str,
+    lines: Sequence[Range],
+    *,
+    installation_id: str,
+    begin_time_us: int,
+    end_time_us: int,
+    level: int = 0,
+    encryption_key_ids: tuple[str, ...] = (),
+    repositories: tuple[SavedRepository, ...] = (),
+) -> Manifest:
+    """Writes the index, and then the manifest, which completes the snapshot; see `Manifest` for the arguments.
 
-def _rows(batch: pa.RecordBatch) -> Iterable[Row]:
-    keys, values = (column.to_pylist() for column in batch.columns)
-    return zip(keys, values, strict=True)
-
-
-async def all_rows(
-    kv: Kv, partition: Partition, start: bytes = b"", end: bytes | None = None
-) -> AsyncIterator[Row]:
-    """Yields the rows of a region, by bulk reads."""
-    batches = cast("AsyncGenerator[pa.RecordBatch, None]", kv.scan_arrow(partition, start, end))
-    async with aclosing(batches):
-        async for batch in batches:
-            for row in _rows(batch):
-                yield row
+    Raises:
+        TarnError: of the target. OSError: the target cannot be written.
+    """
+    index = []
+    for text in encode_index(lines):
+        index.append(digest_of_text(text))
+        await write_content(writer.target, text, index[-1])
+    manifest = Manifest(
+        scope=scope,
+        snapshot_id=snapshot_id,
+        installation_id=installation_id,
+        begin_time_us=begin_time_us,
+        end_time_us=end_time_us,
+        level=level,
+        encryption_key_ids=encryption_key_ids,
+        repositories=repositories,
+        chunks=len(lines),
+        new_chunks=writer.new_chunks,
+        rows=sum(line.rows for line in lines),
+        size_bytes=sum(line.size_bytes for line in lines),
+        new_bytes=writer.new_bytes,
+        index=tuple(index),
+    )
+    await writer.target.put(manifest_file(scope, snapshot_id), manifest.encode())
+    return manifest

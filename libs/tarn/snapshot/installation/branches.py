@@ -20,7 +20,7 @@ from tarn.core.ids import BranchId
 from tarn.kv.keys import STAGED_UPLOADS, RepositoryKeys, after_prefix, key_error
 from tarn.kv.paging import rows_of
 from tarn.kv.records import decode_branch
-from tarn.snapshot.files.writing import ChunkWriter, Lines
+from tarn.snapshot.files.writing import KvWriter, Lines
 
 __all__ = ["SavedBranch", "save_branches"]
 
@@ -44,7 +44,7 @@ class SavedBranch:
     lines: Lines
 
 
-async def save_branches(writer: ChunkWriter, keys: RepositoryKeys) -> dict[BranchId, SavedBranch]:
+async def save_branches(writer: KvWriter, keys: RepositoryKeys) -> dict[BranchId, SavedBranch]:
     """Saves all branches of a repository but those that are being created.
 
     Raises:
@@ -68,9 +68,7 @@ async def save_branches(writer: ChunkWriter, keys: RepositoryKeys) -> dict[Branc
     return saved
 
 
-async def _save(
-    writer: ChunkWriter, keys: RepositoryKeys, branch_id: BranchId
-) -> SavedBranch | None:
+async def _save(writer: KvWriter, keys: RepositoryKeys, branch_id: BranchId) -> SavedBranch | None:
     """Saves one branch; None if there is none (any more)."""
     for _ in range(_TRIES):
         value = await _record(writer, keys, branch_id)
@@ -103,6 +101,6 @@ def _is_whole(read: Branch, now: Branch) -> bool:
     )
 
 
-async def _record(writer: ChunkWriter, keys: RepositoryKeys, branch_id: BranchId) -> bytes | None:
+async def _record(writer: KvWriter, keys: RepositoryKeys, branch_id: BranchId) -> bytes | None:
     (found,) = await writer.kv.get_many(keys.refs, [keys.branch(branch_id)])
     return None if found is None else found.value

@@ -17,8 +17,9 @@ from tarn.core.head_change import HeadChange
 from tarn.core.ids import BranchId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.records import decode_head_change, parse_record
-from tarn.snapshot.files.chunks import corrupt_error
-from tarn.snapshot.files.writing import ChunkWriter, Lines, all_rows
+from tarn.snapshot.files.content import corrupt_error
+from tarn.snapshot.files.ranges import all_rows
+from tarn.snapshot.files.writing import KvWriter, Lines
 from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = ["save_commits", "save_reflog"]
@@ -31,7 +32,7 @@ _GET: Final = 500
 
 
 async def save_reflog(
-    writer: ChunkWriter, keys: RepositoryKeys, branches: Mapping[BranchId, Branch]
+    writer: KvWriter, keys: RepositoryKeys, branches: Mapping[BranchId, Branch]
 ) -> tuple[Lines, set[BranchId]]:
     """Saves the reflogs of all branches, as they were when the records were read.
 
@@ -85,7 +86,7 @@ def _branch_of(key: bytes, entry: HeadChange) -> BranchId:
     return BranchId(name.decode())
 
 
-async def save_commits(writer: ChunkWriter, keys: RepositoryKeys) -> tuple[Lines, int]:
+async def save_commits(writer: KvWriter, keys: RepositoryKeys) -> tuple[Lines, int]:
     """Saves all commits that are stored now, each with all of its ancestors.
 
     Returns:

@@ -21,7 +21,7 @@ from tarn.kv.paging import rows_of
 from tarn.kv.port import ListingKv, Row
 from tarn.kv.records import BucketView, Repository, decode_bucket
 from tarn.snapshot.files.manifest import SavedRepository
-from tarn.snapshot.files.writing import ChunkWriter, Lines
+from tarn.snapshot.files.writing import KvWriter, Lines
 from tarn.snapshot.installation.looks import Looks, save_checkpoint, save_looks
 from tarn.snapshot.installation.repository import save_repository
 
@@ -52,7 +52,7 @@ class SavedInstallation:
 
 
 async def save_installation(
-    writer: ChunkWriter, kv: ListingKv, installation_id: str, now_us: int
+    writer: KvWriter, kv: ListingKv, installation_id: str, now_us: int
 ) -> SavedInstallation:
     """Saves everything that was acknowledged before the call, and perhaps later changes.
 
@@ -77,7 +77,7 @@ async def save_installation(
         saved.encryption_key_ids = tuple(secrets.value.decode("ascii", "replace").split())
     names = await served_repositories(kv, keys)
     progress = writer.progress
-    progress.total = len(names)
+    progress.units_total = len(names)
     shared: list[Row] = []
     looks: Looks = {}
     for name in names:
@@ -88,7 +88,7 @@ async def save_installation(
             looks |= rows.looks
             saved.lines += rows.lines
             saved.repositories.append(rows.about)
-        progress.done += 1
+        progress.units += 1
     # A name that a view took meanwhile is saved as the repository that it was.
     taken = {key for key, _ in shared}
     shared += [row for row in await _namespaces(kv, keys) if row[0] not in taken]
@@ -97,7 +97,7 @@ async def save_installation(
     return saved
 
 
-async def _save_users(writer: ChunkWriter, auth: AuthKeys) -> Lines:
+async def _save_users(writer: KvWriter, auth: AuthKeys) -> Lines:
     """Saves users and credentials, without sessions of any kind. The index of credentials by owner is made from the
     saved credentials: if it was copied, a credential that is deleted meanwhile could be saved without it, and no
     listing would show the key.

@@ -19,7 +19,8 @@ from tarn.core.ids import BranchId, RepositoryId
 from tarn.kv.drop_records import BranchOwner, Drop, ReflogOwner, decode_drop, encode_drop
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import ListingKv, Row
-from tarn.snapshot.files.writing import ChunkWriter, Lines, all_rows
+from tarn.snapshot.files.ranges import all_rows
+from tarn.snapshot.files.writing import KvWriter, Lines
 
 __all__ = ["Looks", "looks_of", "save_checkpoint", "save_looks"]
 
@@ -57,7 +58,7 @@ def looks_of(
 
 
 async def save_checkpoint(
-    writer: ChunkWriter, keys: InstallationKeys, now_us: int
+    writer: KvWriter, keys: InstallationKeys, now_us: int
 ) -> tuple[Lines, int]:
     """Saves the checkpoint of the drop list, before anything else: looks behind it are done, or are made again.
 
@@ -74,7 +75,7 @@ async def save_checkpoint(
 
 
 async def save_looks(
-    writer: ChunkWriter,
+    writer: KvWriter,
     kv: ListingKv,
     keys: InstallationKeys,
     needed: Looks,

@@ -8,12 +8,12 @@ from dataclasses import replace
 from tarn.core.pull_request import NO_PULLS, OpenPull, PullState
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.pull_records import decode_pull, decode_pull_index, encode_pull_index
-from tarn.snapshot.files.writing import ChunkWriter, Lines
+from tarn.snapshot.files.writing import KvWriter, Lines
 
 __all__ = ["save_pulls"]
 
 
-async def save_pulls(writer: ChunkWriter, keys: RepositoryKeys) -> Lines:
+async def save_pulls(writer: KvWriter, keys: RepositoryKeys) -> Lines:
     """Saves records, index and events; returns their lines.
 
     Raises:

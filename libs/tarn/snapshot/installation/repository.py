@@ -35,7 +35,7 @@ from tarn.kv.records import (
     encode_repository,
 )
 from tarn.snapshot.files.manifest import SavedRepository
-from tarn.snapshot.files.writing import ChunkWriter, Lines
+from tarn.snapshot.files.writing import KvWriter, Lines
 from tarn.snapshot.installation.branches import SavedBranch, save_branches
 from tarn.snapshot.installation.history import save_commits, save_reflog
 from tarn.snapshot.installation.looks import Looks, looks_of
@@ -68,7 +68,7 @@ class SavedRows:
 
 
 async def save_repository(
-    writer: ChunkWriter, keys: InstallationKeys, repository_id: str
+    writer: KvWriter, keys: InstallationKeys, repository_id: str
 ) -> SavedRows | None:
     """Saves a repository; None if it is not in use: being created, restored or deleted.
 
@@ -94,14 +94,14 @@ async def save_repository(
     raise TarnError(Kind.UNAVAILABLE, Reason.TOO_MANY_RETRIES, text)
 
 
-async def _is_headless(writer: ChunkWriter, keys: RepositoryKeys, branch_id: BranchId) -> bool:
+async def _is_headless(writer: KvWriter, keys: RepositoryKeys, branch_id: BranchId) -> bool:
     """Whether the default branch does not exist at all, which is damage but no reason to save nothing."""
     (found,) = await writer.kv.get_many(keys.refs, [keys.branch(branch_id)])
     return found is None
 
 
 async def _record(
-    writer: ChunkWriter, keys: InstallationKeys, repository_id: str
+    writer: KvWriter, keys: InstallationKeys, repository_id: str
 ) -> Repository | None:
     """The record of a repository that is in use."""
     (found,) = await writer.kv.get_many(keys.graveler, [keys.repository(repository_id)])
@@ -113,7 +113,7 @@ async def _record(
 class _Saving:
     """One attempt to save a repository."""
 
-    writer: ChunkWriter
+    writer: KvWriter
     keys: RepositoryKeys
     branches: Mapping[BranchId, SavedBranch] = field(default_factory=dict)
     refs: dict[bytes, bytes] = field(default_factory=dict)
@@ -147,6 +147,7 @@ class _Saving:
             record.repository_id,
             record.instance_uid,
             record.storage_namespace,
+            record.default_branch,
             branches=len(self.branches),
             tags=self.tags,
             commits=self.commits,

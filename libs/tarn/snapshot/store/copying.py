@@ -18,11 +18,11 @@ from tarn.aio.parallel import for_each
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.fence import fence_partition
 from tarn.kv.port import Group, ListingKv, Partition, Row
-from tarn.snapshot.files.ranges import Chunk, Range, digest_of, rows_of
+from tarn.snapshot.files.ranges import Range, digest_of, row_batches
 from tarn.snapshot.files.work import TransferOptions, TransferProgress
 from tarn.snapshot.store.dumping import PASSES_MAX, restless_error
 from tarn.snapshot.store.layout import take_inventory
-from tarn.snapshot.store.sources import Source, Unit
+from tarn.snapshot.store.sources import Piece, Source, Unit
 
 __all__ = ["copy_into", "extra_error"]
 
@@ -76,11 +76,11 @@ async def _pass(
     progress = TransferProgress(phase, units_total=len(units))
 
     async def copy(unit: Unit) -> None:
-        async for chunk in unit.chunks():
-            each = chunk.range
+        async for piece in unit.pieces():
+            each = piece.range
             same = await digest_of(target, each.partition, each.start, each.end) == each.digest
             if not same:
-                await _write_chunk(target, chunk, options)
+                await _write_piece(target, piece, options)
             progress.add(each.rows, each.size_bytes, changed=not same)
             options.report(progress)
             await options.rate_limiter.take(each.rows)
@@ -111,25 +111,25 @@ async def _check_no_others(
             raise extra_error(f"partition {name!r}")
 
 
-async def _write_chunk(target: ListingKv, chunk: Chunk, options: TransferOptions) -> None:
-    rows = rows_of(await chunk.load())
-    await _check_no_extra(target, chunk.range, rows)
+async def _write_piece(target: ListingKv, piece: Piece, options: TransferOptions) -> None:
+    rows = await piece.load()
+    await _check_no_extra(target, piece.range, rows)
     part: list[Row] = []
     size_bytes = 0
     for row in rows:
         part.append(row)
         size_bytes += len(row[0]) + len(row[1])
         if len(part) >= _WRITE_ROWS or size_bytes >= _WRITE_BYTES:
-            await _write(target, chunk.range.partition, part, options)
+            await _write(target, piece.range.partition, part, options)
             part, size_bytes = [], 0
     if part:
-        await _write(target, chunk.range.partition, part, options)
+        await _write(target, piece.range.partition, part, options)
 
 
 async def _check_no_extra(target: ListingKv, each: Range, rows: Sequence[Row]) -> None:
     wanted = {key for key, _ in rows}
-    async for batch in target.scan_arrow(each.partition, each.start, each.end):
-        for key in batch.column(0).to_pylist():
+    async for found in row_batches(target, each.partition, each.start, each.end):
+        for key, _ in found:
             if key not in wanted:
                 raise extra_error(f"key {key!r} in partition {each.partition.name!r}")
 

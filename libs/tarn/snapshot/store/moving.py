@@ -14,11 +14,10 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.levels import LEVEL_MAX, StoreLevel
+from tarn.core.levels import StoreLevel
 from tarn.kv.agreement import forget_settings, read_settings
 from tarn.kv.fence import (
     QUIET_SECONDS,
@@ -31,15 +30,18 @@ from tarn.kv.fence import (
     write_fence,
 )
 from tarn.kv.port import ListingKv
+from tarn.snapshot.files.manifest import Manifest, Scope, new_snapshot_id
+from tarn.snapshot.files.marks import begin_snapshot, check_time, end_snapshot, unfinished
+from tarn.snapshot.files.stored import StoredSnapshot, require_same
+from tarn.snapshot.files.target import Target
 from tarn.snapshot.files.work import TransferOptions
+from tarn.snapshot.files.writing import KvWriter, finish
 from tarn.snapshot.store.copying import copy_into
-from tarn.snapshot.store.dump_folder import DumpFolder, DumpWriter
-from tarn.snapshot.store.dump_format import Finished, IndexHeader
 from tarn.snapshot.store.dumping import dump_store
 from tarn.snapshot.store.layout import is_empty
-from tarn.snapshot.store.sources import DumpSource, Source, StoreSource
+from tarn.snapshot.store.sources import SnapshotSource, StoreSource
 
-__all__ = ["OpenStore", "Transferred", "dump", "fill", "forget_agreed", "load", "migrate", "reopen"]
+__all__ = ["OpenStore", "Transferred", "dump", "forget_agreed", "load", "migrate", "reopen"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,108 +84,93 @@ class Transferred:
 
 async def dump(
     source: OpenStore,
-    folder: Path,
+    target: Target,
     ids: IdSource,
     options: TransferOptions,
     *,
     keep_closed: bool = False,
-) -> tuple[Finished, Transferred]:
-    """Dumps a store into a folder, or continues an interrupted dump.
+) -> tuple[Manifest, Transferred]:
+    """Dumps a store, or continues an interrupted dump: the chunks that it wrote are found and not written again.
 
     Args:
         source: the store to dump.
-        folder: an empty or missing folder, or an interrupted dump of this store.
+        target: where the dump is kept.
         ids: makes the id of the dump.
         options: see `TransferOptions`.
         keep_closed: leave the source closed, because the dump will be loaded into another store.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: another transfer uses the source or the folder. CONFLICT: the source
-            keeps changing. Also the store's errors. After each of these errors the source is open again.
-        OSError: the files cannot be written.
+        TarnError: FAILED_PRECONDITION: another transfer uses the source. CONFLICT: the source keeps changing, another
+            attempt took over, or backups in the target are being pruned. DEADLINE: it took longer than a day. Also the
+            errors of the store and of the target. After each of these errors the source is open again.
+        OSError: the target cannot be written.
     """
-    clock = options.clock
-    level = await read_level(source.kv, source.installation_id)
-    begun = IndexHeader(ids.uuid7().hex(), source.installation_id, clock.now_us(), level.level)
-    with DumpWriter(folder, begun) as writer:
-        held = Fence(
-            FenceState.HELD,
-            writer.begun.transfer_id,
-            ids.uuid7().hex(),
-            f"dump to {folder}",
-            clock.now_us(),
-        )
-        async with _held(source, held, options):
-            inventory, changed = await dump_store(
-                _behind(source, held, clock), source.installation_id, writer, options
-            )
-            ranges = sum(len(part.ranges) for part in writer.parts)
-            manifest = writer.finish(clock.now_us())
-            if keep_closed:
-                await _change(source, held, replace(held, state=FenceState.MOVED))
-    rows, size_bytes = manifest.rows, manifest.size_bytes
-    return manifest, Transferred(
-        held.transfer_id, ranges, rows, size_bytes, changed, inventory.strays
+    clock, installation_id = options.clock, source.installation_id
+    begin_us = clock.now_us()
+    about = {"installation_id": installation_id}
+    dump_id = await unfinished(target, Scope.STORE, about) or new_snapshot_id(begin_us, ids)
+    await begin_snapshot(target, Scope.STORE, dump_id, begin_us, about)
+    held = Fence(
+        FenceState.HELD, dump_id, ids.uuid7().hex(), f"dump to {target.about}", clock.now_us()
     )
+    level = await read_level(source.kv, installation_id)
+    async with _held(source, held, options):
+        behind = _behind(source, held, clock)
+        writer = KvWriter(behind, target, options)
+        lines, inventory, changed = await dump_store(behind, installation_id, writer, options)
+        end_us = clock.now_us()
+        check_time(begin_us, end_us, "the dump")
+        manifest = await finish(
+            writer,
+            Scope.STORE,
+            dump_id,
+            lines,
+            installation_id=installation_id,
+            begin_time_us=begin_us,
+            end_time_us=end_us,
+            level=level.level,
+        )
+        if keep_closed:
+            await _change(source, held, replace(held, state=FenceState.MOVED))
+    # Not after an error: another attempt may have taken over, and its mark is the same file.
+    await end_snapshot(target, Scope.STORE, dump_id)
+    rows, size_bytes = manifest.rows, manifest.size_bytes
+    return manifest, Transferred(dump_id, len(lines), rows, size_bytes, changed, inventory.strays)
 
 
 async def load(
-    dumped: DumpFolder, target: OpenStore, ids: IdSource, options: TransferOptions
-) -> Transferred:
-    """Fills an empty store from a dump, or continues an interrupted load.
-
-    Raises:
-        TarnError: FAILED_PRECONDITION: the dump is of another installation, or another transfer has closed
-            the target. CONFLICT: the target is not empty. CORRUPT: the dump is damaged. Also the store's
-            errors. After an error the target stays closed.
-    """
-    begun = dumped.manifest.begun
-    if begun.installation_id != target.installation_id:
-        text = (
-            f"the dump is of installation {begun.installation_id!r}, not {target.installation_id!r}: set "
-            "installation.id in the configuration of the target"
-        )
-        raise _refused(text)
-    source = DumpSource(dumped)
-    about, level = f"dump {dumped.path}", StoreLevel(begun.level, begun.level)
-    return await fill(target, source, begun.transfer_id, about, ids, options, level=level)
-
-
-async def fill(
+    snapshot: StoredSnapshot,
     target: OpenStore,
-    source: Source,
-    transfer_id: str,
-    about: str,
     ids: IdSource,
     options: TransferOptions,
     *,
     before_opening: Callable[[ListingKv], Awaitable[None]] | None = None,
-    level: StoreLevel | None = None,
 ) -> Transferred:
-    """Fills an empty store from a source that does not change, or continues an interrupted attempt.
+    """Fills an empty store from a snapshot of the scope STORE or INSTALLATION, or continues an interrupted attempt.
 
     Args:
+        snapshot: the rows.
         target: the store.
-        source: the rows.
-        transfer_id: identifies the source: another one may not continue what this one began.
-        about: the source, for people.
         ids: makes the id of the attempt.
         options: see `TransferOptions`.
         before_opening: called with the store when all rows are there; may be called again after an interruption.
-        level: the feature level of the source; None: it is unknown, so the target gets this release's highest.
 
     Raises:
-        TarnError: FAILED_PRECONDITION: another transfer has closed the target. CONFLICT: the target is not empty.
-            Also the errors of the store and the source. After an error the target stays closed.
+        TarnError: FAILED_PRECONDITION: the snapshot is of another installation, or of a feature level that this release
+            does not support (FEATURE_LEVEL), or another transfer has closed the target. CONFLICT: the target is not
+            empty, or does not keep the rows that are written. CORRUPT: the snapshot is damaged. Also the errors of the
+            store and of the snapshot's target. After an error in between the store stays closed.
     """
-    now_us = options.clock.now_us()
-    loading = Fence(FenceState.LOADING, transfer_id, ids.uuid7().hex(), about, now_us)
+    level = require_same(snapshot, target.installation_id)
+    transfer_id, now_us = snapshot.manifest.snapshot_id, options.clock.now_us()
+    loading = Fence(FenceState.LOADING, transfer_id, ids.uuid7().hex(), snapshot.about, now_us)
     await _begin_loading(target, loading, options)
     behind = _behind(target, loading, options.clock)
+    source = SnapshotSource(snapshot)
     progress, changed = await copy_into(behind, target.installation_id, source, options)
     if before_opening is not None:
         await before_opening(behind)
-    await _change(target, loading, None, level or StoreLevel(LEVEL_MAX, LEVEL_MAX))
+    await _change(target, loading, None, level)
     return Transferred(transfer_id, progress.ranges, progress.rows, progress.size_bytes, changed)
 
 

@@ -1,29 +1,37 @@
-"""The sources of a transfer: a store or a dump. Both yield ranges whose rows are loaded on demand."""
+"""The sources of a transfer: a store or a snapshot. Both yield ranges whose rows are loaded on demand."""
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Iterator, Sequence
-from typing import Protocol
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
+from dataclasses import dataclass
+from typing import Final, Protocol
 
-import pyarrow as pa
-
-from tarn.kv.port import ListingKv, Partition
-from tarn.snapshot.files.ranges import Chunk, Range, read_chunks
-from tarn.snapshot.store.dump_folder import DumpFolder
-from tarn.snapshot.store.dump_format import Part
+from tarn.kv.port import ListingKv, Partition, Row
+from tarn.snapshot.files.chunks import cut, rows_in
+from tarn.snapshot.files.ranges import Range
+from tarn.snapshot.files.stored import StoredSnapshot
 from tarn.snapshot.store.dumping import batches_of_partitions
 from tarn.snapshot.store.layout import Inventory, take_inventory
-from tarn.snapshot.store.parts import Batches, read_part
 
-__all__ = ["DumpSource", "Source", "StoreSource", "Unit"]
+__all__ = ["Piece", "SnapshotSource", "Source", "StoreSource", "Unit"]
+
+_UNIT_CHUNKS: Final = 64
+
+
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """A range, and a way to load its rows: from memory, or from a file that is read only if needed."""
+
+    range: Range
+    load: Callable[[], Awaitable[list[Row]]]
 
 
 class Unit(Protocol):
     """A part of a source that one worker processes in order."""
 
-    def chunks(self) -> AsyncIterator[Chunk]:
-        """Yields its ranges. The rows of a range may be loaded until the next range is requested."""
+    def pieces(self) -> AsyncIterator[Piece]:
+        """Yields its ranges."""
         ...
 
 
@@ -56,42 +64,42 @@ class _StoreUnit:
         self._kv = kv
         self._partitions = partitions
 
-    async def chunks(self) -> AsyncIterator[Chunk]:
+    async def pieces(self) -> AsyncIterator[Piece]:
         for partition in self._partitions:
-            async for chunk in read_chunks(self._kv, partition):
-                yield chunk
+            async with aclosing(cut(self._kv, partition)) as chunks:
+                async for chunk in chunks:
+
+                    async def load(
+                        text: bytes = chunk.text, found: Range = chunk.range
+                    ) -> list[Row]:
+                        return rows_in(text, found)
+
+                    yield Piece(chunk.range, load)
 
 
-class DumpSource:
-    """A finished dump as a source. A file is read only if the rows of one of its ranges are needed."""
+class SnapshotSource:
+    """A finished snapshot as a source. A chunk is read only if its rows are needed."""
 
-    def __init__(self, dump: DumpFolder) -> None:
-        self._dump = dump
+    def __init__(self, snapshot: StoredSnapshot) -> None:
+        self._snapshot = snapshot
 
     async def look(self, concurrency: int) -> tuple[dict[str, Partition], Sequence[Unit]]:
-        """See `Source`. The parts of a partition may be read in any order: their ranges are independent."""
+        """See `Source`. The chunks of a partition may be read in any order: their ranges are independent."""
         del concurrency
-        return self._dump.partitions(), [_DumpUnit(self._dump, part) for part in self._dump.parts]
+        lines = self._snapshot.lines
+        partitions = {line.partition.name: line.partition for line in lines}
+        units = [
+            _SnapshotUnit(self._snapshot, lines[at : at + _UNIT_CHUNKS])
+            for at in range(0, len(lines), _UNIT_CHUNKS)
+        ]
+        return partitions, units
 
 
-class _DumpUnit:
-    def __init__(self, dump: DumpFolder, part: Part) -> None:
-        self._dump = dump
-        self._part = part
-        self._read: Iterator[tuple[Range, Batches]] | None = None
+class _SnapshotUnit:
+    def __init__(self, snapshot: StoredSnapshot, lines: Sequence[Range]) -> None:
+        self._snapshot = snapshot
+        self._lines = lines
 
-    async def chunks(self) -> AsyncIterator[Chunk]:
-        self._read = None
-        for each in self._part.ranges:
-            yield Chunk(each, lambda each=each: self._load(each))  # type: ignore[misc]  # bound at once
-
-    async def _load(self, wanted: Range) -> Sequence[pa.RecordBatch]:
-        return await asyncio.to_thread(self._find, wanted)
-
-    def _find(self, wanted: Range) -> Batches:
-        if self._read is None:
-            self._read = read_part(self._dump.path, self._part)
-        for found, batches in self._read:
-            if found is wanted:
-                return batches
-        raise AssertionError("the ranges of a part must be loaded in order")
+    async def pieces(self) -> AsyncIterator[Piece]:
+        for line in self._lines:
+            yield Piece(line, lambda line=line: self._snapshot.rows(line))  # type: ignore[misc]  # bound at once
