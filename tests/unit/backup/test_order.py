@@ -33,6 +33,7 @@ NO_RECORDS = {
     "InstallationKeys.graveler",
     "InstallationKeys.cleanup",
     "InstallationKeys.drops",
+    "InstallationKeys.registrations",
     "AuthKeys.OWNED_VALUE",
     "AuthKeys.partition",
     "RepositoryKeys.refs",
