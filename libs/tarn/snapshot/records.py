@@ -143,6 +143,11 @@ _INSTALLATION: Final = (
         guard="looks only, for entries that drop could name a saved token; one that is done is made from the record",
     ),
     Record(
+        "InstallationKeys.registration",
+        None,
+        guard="events of the store that is copied: a restore begins a new epoch of the journal",
+    ),
+    Record(
         "InstallationKeys.repository",
         Step.CLOSING,
         how=How.CHOSEN,
