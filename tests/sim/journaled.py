@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tests.sim.journaled_records import JournaledRecords
+from tests.support.check.history import OpKind, Outcome
 
 from tarn.core.entry import is_tombstone
 from tarn.kv.keys import PATHS_END, PATHS_START, path_of
