@@ -145,6 +145,7 @@ _INSTALLATION: Final = (
     Record(
         "InstallationKeys.registration",
         None,
+        how=How.LEFT_OUT,
         guard="events of the store that is copied: a restore begins a new epoch of the journal",
     ),
     Record(
