@@ -17,8 +17,7 @@ from unittest import mock
 import pytest
 from tests.sim.journaled_records import JournaledRecords, WatchedLink
 from tests.sim.world import World
-from tests.support.clock import SeededIds
-from tests.support.sim.clock import SimClock
+from tests.support.sim.clock import SimClock, SimIds
 from tests.support.sim.faults import FaultInjector, FaultProfile
 from tests.support.sim.kv_cassandra import SimCassandra
 from tests.support.sim.kv_sqlite import SimSqlite
@@ -116,7 +115,7 @@ def race(store: str, seed: int) -> tuple[list[str], int]:
         for number in range(_PROCESSES):
             wire = Wire(f"p{number}", tasks, None)
             link = WatchedLink(world, made.open(clock), wire, 2)
-            ids = SeededIds(clock, seed=100 * seed + number)
+            ids = SimIds(clock, random.Random(f"ids {seed} {number}"))
             kvs.append(JournaledKv(link, "sim", clock, ids, ALL_FEATURES))
             rng = random.Random(1000 * seed + number)
             running.append(_process(kvs[-1], wire, rng, f"p{number}"))
@@ -126,7 +125,7 @@ def race(store: str, seed: int) -> tuple[list[str], int]:
         faults.profile = FaultProfile(hop_seconds=0.0001)
         await asyncio.sleep(10)  # whatever is late has landed
         last = WatchedLink(world, made.open(clock), Wire("last", tasks, None), 2)
-        reader = JournaledKv(last, "sim", clock, SeededIds(clock), ALL_FEATURES)
+        reader = JournaledKv(last, "sim", clock, SimIds(clock, random.Random("ids")), ALL_FEATURES)
         found = await _read(reader, clock)
         for partition in {place for place, _ in PLACES} | {LAKE.commits}:
             held = await last.scan_companions(partition, b"", None, 1_000)
