@@ -20,6 +20,7 @@ from pathlib import Path
 from unittest import mock
 
 from bench.lake import MAIN, opened_parts
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.aio.task_set import TaskSet
 from tarn.core.collection import LIMITS
@@ -29,7 +30,6 @@ from tarn.core.listing.pages import MayLeap, PageRequest
 from tarn.kv.keys import path_key, path_of
 from tarn.kv.port import Group, Kv
 from tarn.rpc.process.system import SystemIds
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.layers import Layers

@@ -22,6 +22,7 @@ from typing import Self
 
 import psutil
 import uvloop
+from tests.support.servers.toy_service import OpenGate
 
 from tarn.client.graveler import GravelerClient
 from tarn.rpc.client.grpc_transport import GrpcTransport
@@ -32,7 +33,6 @@ from tarn.rpc.process.system import SystemClock
 from tarn.rpc.server.grpc_server import ServerConfig
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.methods import Endpoint
-from tarn.testing.servers.toy_service import OpenGate
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 ENTRY = bytes(180)

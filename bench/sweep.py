@@ -23,6 +23,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from bench.gc import DAY_US, ListedRoots, addresses, commit
+from tests.support.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 
 from tarn.block.opening import BlockPlace
 from tarn.block.port import BlockStore
@@ -35,7 +36,6 @@ from tarn.collection.progress import CollectionProgress
 from tarn.collection.sweeping import SweepOptions
 from tarn.config import load
 from tarn.rpc.process.system import SystemClock
-from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 
 BUCKET = "tarn"
 KEYS_PER_REQUEST = 1000

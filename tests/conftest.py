@@ -14,9 +14,8 @@ from hypothesis import settings
 from slowness import SLOWNESS, scaled
 from tests.group_servers import GroupServers
 from tests.groups import group_of
-
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
-from tarn.testing.unhandled import no_lost_errors
+from tests.support.servers.cassandra_nodes import CassandraNodes
+from tests.support.unhandled import no_lost_errors
 
 if TYPE_CHECKING:
     from xdist.scheduler import LoadGroupScheduling

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 __all__ = ["SECTION", "cassandra_node"]
 

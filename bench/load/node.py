@@ -19,9 +19,9 @@ from pathlib import Path
 from bench.load.client import address_of
 from bench.load.processes import Processes, pinned
 from bench.load.signing import Signer
+from tests.support.unhandled import check_log
 
 from tarn.rpc.process.system import SystemClock
-from tarn.testing.unhandled import check_log
 
 __all__ = ["Form", "Node", "bulk_loop", "raw_loop", "running"]
 

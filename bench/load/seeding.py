@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 from bench.commit import staged
 from bench.load.node import Node
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.local import open_local
@@ -30,7 +31,6 @@ from tarn.kv.embedded import open_embedded
 from tarn.kv.port import Kv
 from tarn.kv.records import Repository
 from tarn.rpc.process.system import SystemClock, SystemIds
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_cli.connection import Connection, connect
 from tarn_cli.settings import Settings
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble

@@ -31,8 +31,8 @@ from bench.load.seeding import connected
 from bench.load.signing import Request, Signer
 from bench.scale.counters import Counts
 from bench.scale.installation import Installation, installed
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_cli.connection import Connection
 
 __all__ = ["IDLE", "RESULT", "own_requests", "summary", "targets"]

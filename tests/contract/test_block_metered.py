@@ -6,6 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.support.clock import ManualClock
 
 from tarn.block.local import open_local
 from tarn.block.mem import MemBlockStore
@@ -21,7 +22,6 @@ from tarn.block.port import (
 )
 from tarn.rpc.process.system import SystemClock
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock
 from tarn.testing.contract.block_contract import BlockContract
 
 KEY = BlockKey("local://lake", "data/a")

@@ -14,6 +14,8 @@ from urllib.request import Request, urlopen
 import pytest
 from botocore.awsrequest import AWSRequest, AWSResponse
 from s3_stores import opened, unfinished
+from tests.support.faults.http_fault_proxy import Fault, FaultProfile
+from tests.support.servers.s3_server import S3Server
 
 from tarn.block.metered import metered
 from tarn.block.port import (
@@ -33,8 +35,6 @@ from tarn.telemetry.meters import Meters
 from tarn.testing.contract.block_contract import BlockContract
 from tarn.testing.contract.block_samples import data_path, outcomes, sample
 from tarn.testing.contract.block_upload_contract import LARGE, SMALL
-from tarn.testing.faults.http_fault_proxy import Fault, FaultProfile
-from tarn.testing.servers.s3_server import S3Server
 
 FAULTY_SHARE = 0.04
 

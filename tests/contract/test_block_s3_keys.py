@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 from certificates import Authority
+from tests.support.faults.http_fault_proxy import Answer, Request
+from tests.support.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 
 from tarn.block.opening import open_blocks
 from tarn.block.port import BlockKey, BlockStore
@@ -16,8 +18,6 @@ from tarn.block.s3.wire import Wire
 from tarn.config import Config, SecretChanges, load
 from tarn.core.errors import Kind, TarnError
 from tarn.rpc.process.system import SystemClock
-from tarn.testing.faults.http_fault_proxy import Answer, Request
-from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 
 OLD, NEW, WRONG = (ACCESS_KEY_ID, SECRET_ACCESS_KEY), ("NEWKEY", "new-secret"), ("NEWKEY", "typo")
 

@@ -10,6 +10,9 @@ from typing import TYPE_CHECKING, cast
 import pytest
 from collected_lake import DAY_US, CollectedLake
 from s3_stores import opened
+from tests.support.clock import RestlessClock, SeededIds
+from tests.support.faults.http_fault_proxy import FaultProfile
+from tests.support.servers.s3_server import S3Server
 
 from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.block.rangefile import metarange_path
@@ -18,9 +21,6 @@ from tarn.collection.outcomes import Outcome
 from tarn.collection.progress import CollectionProgress
 from tarn.collection.purging import Purger
 from tarn.core.ids import physical_path
-from tarn.testing.clock import RestlessClock, SeededIds
-from tarn.testing.faults.http_fault_proxy import FaultProfile
-from tarn.testing.servers.s3_server import S3Server
 from tarn_proto.graveler.v1.erasure_service_pb2 import DoomedNamespace
 
 if TYPE_CHECKING:

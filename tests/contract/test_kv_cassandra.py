@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 
 import pytest
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.cassandra import CassandraLimits, CassandraSettings
@@ -20,7 +21,6 @@ from tarn.testing.contract.kv_contract import KvContract, Opener, SharedKvContra
 from tarn.testing.contract.kv_contract_companions import CompanionsContract
 from tarn.testing.contract.kv_contract_registers import RegistersContract
 from tarn.testing.contract.kv_contract_rows import RowsContract
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = pytest.mark.cassandra
 

@@ -5,15 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.config import Config, load
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.agreement import SETTINGS, agree, forget_settings, read_settings
 from tarn.kv.fence import QUIET_SECONDS, fence_partition
 from tarn.kv.opening import open_kv, open_store
-from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions, forget_agreed
 from tarn.rpc.process.system import SystemClock, SystemIds
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
+from tarn.snapshot.store import OpenStore, RateLimiter, TransferOptions, forget_agreed
 
 pytestmark = pytest.mark.cassandra
 

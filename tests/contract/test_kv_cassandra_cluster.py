@@ -8,13 +8,13 @@ from contextlib import suppress
 
 import pytest
 from cassandra_proxies import Cluster
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.cassandra import CassandraKv, CassandraLimits, CassandraSettings
 from tarn.kv.port import OutcomeUnknownError, Partition, PartitionKind, PredicateFailedError
 from tarn.testing.contract.cassandra_store import open_store
 from tarn.testing.contract.kv_fixtures import get, put, scan_all
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = [
     pytest.mark.cassandra,

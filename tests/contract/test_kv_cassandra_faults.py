@@ -6,6 +6,8 @@ from collections.abc import AsyncIterator
 from typing import NamedTuple
 
 import pytest
+from tests.support.faults.tcp_proxy import Loss, TcpProxy
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.kv.cassandra import CassandraKv, CassandraLimits, CassandraSettings
 from tarn.kv.port import (
@@ -17,8 +19,6 @@ from tarn.kv.port import (
 )
 from tarn.testing.contract.cassandra_store import open_store
 from tarn.testing.contract.kv_fixtures import get, predicate_of, put
-from tarn.testing.faults.tcp_proxy import Loss, TcpProxy
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = pytest.mark.cassandra
 

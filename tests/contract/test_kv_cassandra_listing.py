@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 
 import pytest
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.cassandra import CassandraKv, CassandraSettings
@@ -13,7 +14,6 @@ from tarn.kv.cassandra.cluster.statements import seal_value
 from tarn.kv.cassandra.partitions import listing
 from tarn.kv.port import Group, Partition, PartitionInfo, PartitionKind
 from tarn.testing.contract.cassandra_store import open_store
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = pytest.mark.cassandra
 

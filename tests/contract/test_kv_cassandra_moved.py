@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.core.errors import TarnError
 from tarn.kv.cassandra import CassandraKv, CassandraLimits, CassandraSettings
@@ -16,7 +17,6 @@ from tarn.kv.port import Partition, PartitionKind
 from tarn.rpc.process.system import SystemClock
 from tarn.testing.contract.cassandra_store import open_store
 from tarn.testing.contract.kv_fixtures import get, put
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = [
     pytest.mark.cassandra,

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import boto3
 from botocore.config import Config
-
-from tarn.testing.servers.s3_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server
+from tests.support.servers.s3_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server
 
 
 def test_a_folder_outlives_its_last_object_and_shows_nothing(tmp_path: Path) -> None:

@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any, Literal
 
 from tests.crash.examine import LostError
+from tests.support.clock import ManualClock
+from tests.support.crash.trace import Trace
 
 from tarn.block.local import LocalBlockStore, open_local
 from tarn.block.port import BlockKey, BlockNotFoundError, BlockWriter
-from tarn.testing.clock import ManualClock
-from tarn.testing.crash.trace import Trace
 
 ROOT = Path("data/blocks")
 NAMESPACES = ("local://lake", "local://other/deep")
@@ -140,8 +140,8 @@ class BlockStory:
                 continue
             if upload.discarded_at is not None and upload.discarded_at < at:
                 continue
-            size = await store.uploads.complete(upload.key, upload.name, upload.parts)
-            if size != len(upload.body) or await _read(store, upload.key) != upload.body:
+            joined = await store.uploads.complete(upload.key, upload.name, upload.parts)
+            if joined.size != len(upload.body) or await _read(store, upload.key) != upload.body:
                 raise LostError(f"upload {upload.name} joins to other bytes than its parts'")
 
 
@@ -276,8 +276,8 @@ class BlockRun:
             await store.uploads.discard(key, upload.name)
 
     async def _complete(self, store: LocalBlockStore, upload: _Upload, block: _Block) -> None:
-        size = await store.uploads.complete(upload.key, upload.name, upload.parts)
-        assert size == len(upload.body)
+        joined = await store.uploads.complete(upload.key, upload.name, upload.parts)
+        assert joined.size == len(upload.body)
         if block.answered_at is None:
             self._answer(block)
 

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Protocol
 
 import pytest
+from tests.support.crash.disk import Disk
+from tests.support.crash.loss import rebuild_all, rebuild_some, rebuild_synced
+from tests.support.crash.recorder import recording
+from tests.support.crash.sqlite_calls import find_library
+from tests.support.crash.trace import Sync, Trace
 
 from tarn.core.errors import TarnError
-from tarn.testing.crash.disk import Disk
-from tarn.testing.crash.loss import rebuild_all, rebuild_some, rebuild_synced
-from tarn.testing.crash.recorder import recording
-from tarn.testing.crash.sqlite_calls import find_library
-from tarn.testing.crash.trace import Sync, Trace
 
 POINTS = int(os.environ.get("CRASH_POINTS", "100"))
 SEED = int(os.environ.get("CRASH_SEED", "1"))

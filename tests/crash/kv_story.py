@@ -17,11 +17,11 @@ from pathlib import Path
 from typing import Any
 
 from tests.crash.examine import LostError
+from tests.support.crash.trace import Trace
 
 from tarn.kv.embedded import EmbeddedKv, EmbeddedLimits, open_embedded
 from tarn.kv.embedded.sql import Durability
 from tarn.kv.port import Group, Partition, PartitionKind, Predicate, PredicateFailedError
-from tarn.testing.crash.trace import Trace
 
 PLAINS = tuple(Partition(f"staging/{number}", PartitionKind.PLAIN) for number in range(3))
 REGISTERS = tuple(Partition(f"refs/{number}", PartitionKind.REGISTER) for number in range(2))

@@ -21,12 +21,12 @@ from tests.crash.examine import (
     is_missed,
     library,
 )
+from tests.support.crash.disk import Disk
+from tests.support.crash.loss import rebuild_all
+from tests.support.crash.recorder import recording
+from tests.support.crash.trace import Trace
 
 from tarn.block.local import small
-from tarn.testing.crash.disk import Disk
-from tarn.testing.crash.loss import rebuild_all
-from tarn.testing.crash.recorder import recording
-from tarn.testing.crash.trace import Trace
 
 Durability = Literal["fsync", "os"]
 

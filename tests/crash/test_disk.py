@@ -11,11 +11,10 @@ from pathlib import Path
 
 import pytest
 from tests.crash.examine import contents, library
-
-from tarn.testing.crash.disk import Disk
-from tarn.testing.crash.loss import rebuild_all, rebuild_some, rebuild_synced
-from tarn.testing.crash.recorder import recording
-from tarn.testing.crash.trace import Sync, Trace
+from tests.support.crash.disk import Disk
+from tests.support.crash.loss import rebuild_all, rebuild_some, rebuild_synced
+from tests.support.crash.recorder import recording
+from tests.support.crash.trace import Sync, Trace
 
 
 @pytest.fixture

@@ -20,12 +20,12 @@ from tests.crash.examine import (
     library,
 )
 from tests.crash.kv_story import KvRun, KvStory
+from tests.support.crash.disk import Disk
+from tests.support.crash.loss import rebuild_all
+from tests.support.crash.recorder import recording
+from tests.support.crash.trace import NodeKind, Trace, Truncate, Write
 
 from tarn.kv.embedded import sql
-from tarn.testing.crash.disk import Disk
-from tarn.testing.crash.loss import rebuild_all
-from tarn.testing.crash.recorder import recording
-from tarn.testing.crash.trace import NodeKind, Trace, Truncate, Write
 
 _ROUNDS = 45
 _NOT_NEEDED = (

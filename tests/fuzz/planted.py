@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import ctypes
 
-from tarn.testing.fuzz.target import Check, Target
+from tests.support.fuzz.target import Check, Target
 
 NAMED_TWICE = b"\xa7\x3c"
 

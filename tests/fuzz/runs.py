@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from tarn.testing.fuzz.watching import Finding, Fuzzer, Report
+from tests.support.fuzz.watching import Finding, Fuzzer, Report
 
 __all__ = ["FINDINGS", "INPUTS", "NAMES", "ROOT", "fuzzer_of", "story"]
 

@@ -7,9 +7,8 @@ from pathlib import Path
 import pytest
 from tests.fuzz import planted
 from tests.fuzz.runs import ROOT
-
-from tarn.testing.fuzz.minimising import minimised
-from tarn.testing.fuzz.watching import Fuzzer, Report
+from tests.support.fuzz.minimising import minimised
+from tests.support.fuzz.watching import Fuzzer, Report
 
 SECONDS = 30
 """Time limit of a search; an idle machine needs a second or two."""

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from tests.fuzz.conftest import Budget
 from tests.fuzz.runs import CORPUS, INPUTS, NAMES, ROOT, fuzzer_of, story
-
-from tarn.testing.fuzz.target import target_of
+from tests.support.fuzz.target import target_of
 
 REASON_CHARS_MIN = 3
 PATIENCE_S = 3600.0

@@ -17,6 +17,7 @@ from typing import Any, TypeVar
 from unittest.mock import patch
 
 from lake import MAIN, create_repository
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
@@ -32,7 +33,6 @@ from tarn.core.listing.spans import PathSpan
 from tarn.kv.keys import PATHS_START
 from tarn.kv.mem import MemKv
 from tarn.kv.records import Repository
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.config import open_committed

@@ -8,8 +8,7 @@ import time
 from collections import Counter
 
 from cassandra_proxies import Cluster, statement_id
-
-from tarn.testing.faults.tcp_proxy import Loss
+from tests.support.faults.tcp_proxy import Loss
 
 __all__ = ["NodeFaults"]
 

@@ -18,6 +18,8 @@ from cassandra_lake import ShiftedClock, replica_on
 from cassandra_proxies import statement_id
 from permits import permit_for
 from slowness import scaled
+from tests.support.faults.tcp_proxy import Loss, TcpProxy
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.block.mem import MemBlockStore
 from tarn.core.errors import Kind, TarnError
@@ -26,8 +28,6 @@ from tarn.kv.cassandra import CassandraKv, CassandraLimits, CassandraSettings, o
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.records import Repository
 from tarn.rpc.process.system import SystemIds
-from tarn.testing.faults.tcp_proxy import Loss, TcpProxy
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.branches import BranchHandler
 from tarn_graveler.handlers.repositories import RepositoryHandler

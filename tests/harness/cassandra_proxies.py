@@ -19,10 +19,10 @@ from cassandra.cluster import EXEC_PROFILE_DEFAULT, ExecutionProfile
 from cassandra.cluster import Cluster as Driver
 from cassandra.policies import DCAwareRoundRobinPolicy
 from slowness import scaled
+from tests.support.faults.tcp_proxy import Loss, TcpProxy
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.kv.cassandra.cluster.statements import _CQL, _ROW
-from tarn.testing.faults.tcp_proxy import Loss, TcpProxy
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 __all__ = ["Cluster", "Proxies", "kv_url", "proxied", "statement_id"]
 

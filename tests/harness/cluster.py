@@ -18,9 +18,8 @@ from types import MappingProxyType
 from typing import Any
 
 import yaml
-
-from tarn.testing.check.checker import check
-from tarn.testing.check.history import NEVER, History, Op, OpKind, Outcome
+from tests.support.check.checker import check
+from tests.support.check.history import NEVER, History, Op, OpKind, Outcome
 
 __all__ = [
     "ELSEWHERE",

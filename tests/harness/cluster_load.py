@@ -1,7 +1,7 @@
 """A load on the S3 endpoint, run inside a cluster: writes one JSON line per operation to standard output.
 
 It runs in a pod with the image `tools`, so it imports nothing of the checkout. `AWS_CA_BUNDLE` names the authority of
-the endpoint. `tests/cluster` reads the lines into a history of `tarn.testing.check`. A request is sent once; if its
+the endpoint. `tests/cluster` reads the lines into a history of `tests.support.check`. A request is sent once; if its
 answer is lost or a 5xx, its outcome is unknown. It ends when the file STOP exists, or after SECONDS.
 
     python cluster_load.py ENDPOINT REPOSITORY SECONDS

@@ -7,6 +7,9 @@ from collections.abc import AsyncGenerator, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from tests.support.clock import RestlessClock, SeededIds
+from tests.support.listings import run_of
+
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockInfo, BlockKey, BlockStore
 from tarn.block.rangefile import (
@@ -28,8 +31,6 @@ from tarn.collection.sweeping import SweepOptions
 from tarn.core.entry import Entry, pack
 from tarn.core.ids import MetarangeId, physical_path
 from tarn.core.listing.metarange import Metarange
-from tarn.testing.clock import RestlessClock, SeededIds
-from tarn.testing.listings import run_of
 
 __all__ = ["CollectedLake", "FakeLease", "MARK", "SWEEP"]
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graveler_service import Service, running_service
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey
@@ -23,7 +24,6 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import physical_path
 from tarn.kv.port import Kv
 from tarn.rpc.wire.call import Call
-from tarn.testing.clock import ManualClock, SeededIds
 
 __all__ = ["NO_LIMITS", "Lab", "check_history", "collector_lab", "play", "reachable", "settle"]
 

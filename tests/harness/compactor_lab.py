@@ -14,6 +14,8 @@ import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from graveler_service import Service, running_service
+from tests.support.clock import ManualClock, SeededIds
+from tests.support.sim.loop import SimLoop, simulate
 
 from tarn.client.compactor import CompactorClient
 from tarn.core.errors import Kind, Reason, TarnError
@@ -22,8 +24,6 @@ from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock, SeededIds
-from tarn.testing.sim.loop import SimLoop, simulate
 from tarn_compactor.application import CompactorApplication
 from tarn_compactor.config import CompactorSettings
 from tarn_compactor.policy import Thresholds

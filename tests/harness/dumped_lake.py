@@ -15,10 +15,10 @@ from tarn.client.collections import CollectionClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import CommitId
-from tarn.dump.files import DumpFile, DumpFolder
-from tarn.dump.transfer import Restored, Transfer
 from tarn.gate.access import Access
 from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.snapshot.repository.files import DumpFile, DumpFolder
+from tarn.snapshot.repository.transfer import Restored, Transfer
 from tarn_graveler.application import endpoints_of
 from tarn_proto.graveler.v1 import collection_service_pb2 as collection_pb
 from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb

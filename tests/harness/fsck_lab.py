@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from lake import MAIN, Lake
+from tests.support.clock import RestlessClock, SeededIds
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey, ReadBlocks
@@ -21,7 +22,6 @@ from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Partition
 from tarn.kv.records import encode_branch
-from tarn.testing.clock import RestlessClock, SeededIds
 from tarn_graveler.branch.committing import CommitResult
 
 DAYS_LATER = 2.0

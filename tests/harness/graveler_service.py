@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from lake import Replicas, entry
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.block.mem import MemBlockStore
 from tarn.client.auth import AuthClient
@@ -22,7 +23,6 @@ from tarn.kv.port import Kv
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.methods import Endpoint
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn_auth.application import AuthApplication
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import Graveler
@@ -135,9 +135,11 @@ async def running_service(
     online: OnlineSettings = OFFLINE,
     *,
     keeps_reads: bool = False,
+    keeps_events: bool = False,
     namespace_prefix: str = "local://",
 ) -> AsyncIterator[Service]:
-    """Yields one replica with a repository `lake`, and its admin; without a `kv`, in memory."""
+    """Yields one replica with a repository `lake`, and its admin; without a `kv`, in memory. Auth has a store of its
+    own, unless there are events: then it is that of the replica."""
     replicas = Replicas(
         folder,
         kv,
@@ -145,9 +147,10 @@ async def running_service(
         store,
         online,
         keeps_reads=keeps_reads,
+        keeps_events=keeps_events,
         namespace_prefix=namespace_prefix,
     )
-    auth_kv = MemKv()
+    auth_kv = replicas.kv if keeps_events else MemKv()
     ids = SeededIds(replicas.clock, seed=99)
     anonymous = Call("test", "", 1e9)
     auth = AuthApplication(
@@ -157,6 +160,7 @@ async def running_service(
         replicas.clock,
         ids,
         certificates={each: each for each in ServiceName},
+        keeps_events=keeps_events,
     )
     async with auth, replicas.replica() as graveler:
         auth_transport = InProcessTransport(auth.endpoints_in_process, replicas.clock)

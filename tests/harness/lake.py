@@ -7,6 +7,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from tests.support.clock import ManualClock, SeededIds
+from tests.support.faults.gates import GatedKv, HeldOperation
+
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
 from tarn.core.branch import Token
@@ -21,8 +24,6 @@ from tarn.kv.port import Kv, Partition
 from tarn.kv.records import Repository
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.operations import Operations
-from tarn.testing.clock import ManualClock, SeededIds
-from tarn.testing.faults.gates import GatedKv, HeldOperation
 from tarn_graveler.assembly import Graveler, GravelerSettings, assemble
 from tarn_graveler.branch.committing import CommitRequest, CommitResult
 from tarn_graveler.collection.online_deletion import OFFLINE, OnlineSettings

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from lake import MAIN, Lake
+from tests.support.clock import SeededIds
 
 from tarn.core.entry import Entry, address_of, pack, unpack
 from tarn.core.erasure import ErasedAddress
 from tarn.core.ids import BranchId
 from tarn.core.listing.pages import PageRequest
-from tarn.testing.clock import SeededIds
 
 __all__ = ["MAIN", "Writer"]
 

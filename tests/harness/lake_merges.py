@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from lake import MAIN, Lake
+from tests.support.faults.gates import HeldOperation
 
 from tarn.core.branch import Branch
 from tarn.core.condition import WriteCondition
@@ -15,7 +16,6 @@ from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.core.listing.choice import REFUSE, Choice
 from tarn.kv.port import Predicate
-from tarn.testing.faults.gates import HeldOperation
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.graph.walk import Span

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from graveler_service import Service
+from tests.support.clock import SeededIds
+from tests.support.peer_tables import message, table, value
 
 from tarn.block.committed import Committed
 from tarn.block.port import BlockKey
@@ -24,14 +26,12 @@ from tarn.core.entry import unpack
 from tarn.core.ids import BranchId, physical_path
 from tarn.core.listing.breaks import BreakRule
 from tarn.core.rules import Settings
-from tarn.dump.transfer import Transfer
 from tarn.lakefs.bringing import Bringing
 from tarn.lakefs.history import DumpIds, ImportProgress, PeerHistory
 from tarn.lakefs.importing import HistoryImport
 from tarn.lakefs.source import FolderSource, Source
 from tarn.lakefs.state import ImportState
-from tarn.testing.clock import SeededIds
-from tarn.testing.peer_tables import message, table, value
+from tarn.snapshot.repository.transfer import Transfer
 
 __all__ = ["NAMESPACE", "Recorded", "WrittenBucket", "opened", "recorded", "shown"]
 

@@ -11,6 +11,8 @@ import random
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 
+from tests.support.faults.gates import GatedKv
+
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import (
     Kv,
@@ -21,7 +23,6 @@ from tarn.kv.port import (
     Row,
     Versioned,
 )
-from tarn.testing.faults.gates import GatedKv
 
 __all__ = ["LateKv"]
 

@@ -6,11 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hypothesis import strategies as st
+from tests.support.listings import Listing, applied, listings, paths, sample_entry
 
 from tarn.core.entry import TOMBSTONE, identity_of, pack, unpack
 from tarn.core.listing.choice import Side
 from tarn.core.listing.virtual import UNDECIDED, FoldStep
-from tarn.testing.listings import Listing, applied, listings, paths, sample_entry
 
 __all__ = [
     "Conflict",

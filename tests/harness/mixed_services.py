@@ -18,8 +18,7 @@ from chaos.node import Node
 from chaos.run import Plan, Run, play
 from chaos.s3 import Target
 from running_tarn import START_SECONDS, STOP_SECONDS, clean_environment
-
-from tarn.testing.unhandled import check_log
+from tests.support.unhandled import check_log
 
 __all__ = ["judged", "other_gateway", "separate_node"]
 

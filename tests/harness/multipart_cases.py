@@ -18,9 +18,9 @@ from urllib.parse import urlsplit
 import pytest
 from botocore.exceptions import ClientError, HTTPClientError
 from running_tarn import Place, RunningTarn
+from tests.support.faults.http_fault_proxy import Fault, HttpFaultProxy
 
 from tarn.core.entry_check import PARTS_MAX
-from tarn.testing.faults.http_fault_proxy import Fault, HttpFaultProxy
 
 __all__ = ["CASES", "SMALL_PARTS", "an_object_of_ten_thousand_parts"]
 

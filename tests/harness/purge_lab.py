@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from graveler_service import Service, running_service
+from tests.support.clock import ManualClock
 
 from tarn.block.port import BlockKey, BlockStore
 from tarn.client.erasures import ErasureClient
@@ -16,7 +17,6 @@ from tarn.collection.progress import CollectionProgress
 from tarn.collection.purging import PURGE_FOLDER, Purger, PurgeReport
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namespace
-from tarn.testing.clock import ManualClock
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
 
 __all__ = ["ATTEMPT", "DAY_S", "KEYS", "PurgeLab", "purge_lab"]

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graveler_service import Service, running_service
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.block.mem import MemBlockStore
 from tarn.core.access.service import Service as ServiceName
@@ -24,7 +25,6 @@ from tarn.objects.backend import ObjectBackend
 from tarn.objects.repository_cache import RepositoryCache
 from tarn.telemetry.audit.record import AuditRecord
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn_api.bodies import BodyBounds
 from tarn_api.context import Backend
 from tarn_api.endpoint import BASE, Endpoint

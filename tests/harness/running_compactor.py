@@ -17,6 +17,7 @@ from typing import Any
 
 from running_tarn import RunningTarn
 from slowness import scaled
+from tests.support.unhandled import check_log
 
 from tarn.client.async_client import AsyncClient
 from tarn.client.compactor import CompactorClient
@@ -28,7 +29,6 @@ from tarn.core.ids import AccessKeyId
 from tarn.rpc.client.grpc_transport import GrpcTransport
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.rpc.wire.call import Call
-from tarn.testing.unhandled import check_log
 from tarn_auth.keyring import Keyring
 
 __all__ = [

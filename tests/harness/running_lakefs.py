@@ -20,8 +20,7 @@ from typing import Final
 from rest_server import RestServer
 from running_tarn import clean_environment
 from slowness import scaled
-
-from tarn.testing.servers import s3_server
+from tests.support.servers import s3_server
 
 __all__ = ["LAKEFS", "beside", "running_lakefs"]
 

@@ -22,8 +22,7 @@ from typing import Any
 import forked_cli
 from forked_cli import Done
 from slowness import scaled
-
-from tarn.testing.unhandled import check_log
+from tests.support.unhandled import check_log
 
 START_SECONDS = scaled(90)
 STOP_SECONDS = scaled(60)

@@ -10,10 +10,10 @@ from typing import Any
 
 import boto3
 from botocore.config import Config
+from tests.support.servers.s3_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server
 
 from tarn.block.s3 import S3BlockStore, S3Limits, S3Settings, open_s3
 from tarn.rpc.process.system import SystemClock
-from tarn.testing.servers.s3_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server
 
 PATIENT = S3Limits(part_bytes=5 << 20, attempts=10, pause_seconds=0.02, pause_seconds_max=0.2)
 

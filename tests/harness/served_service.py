@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from graveler_service import Service, running_service
+from tests.support.clock import ManualClock
 
 from tarn.client import AsyncClient, TlsFiles
 from tarn.rpc.process.system import SystemClock, SystemIds
@@ -20,7 +21,6 @@ from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import Tracing
-from tarn.testing.clock import ManualClock
 from tarn_proto.auth.v1 import session_service_pb2
 
 __all__ = ["ServedService", "ServiceClock", "served_service"]

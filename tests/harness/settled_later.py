@@ -7,8 +7,7 @@ from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from lake import Lake, Running, reached
-
-from tarn.testing.faults.gates import HeldOperation
+from tests.support.faults.gates import HeldOperation
 
 __all__ = ["lose_and_hold"]
 

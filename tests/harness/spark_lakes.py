@@ -10,10 +10,10 @@ from pathlib import Path
 
 from collected_lake import CollectedLake
 from pyspark.sql import SparkSession
+from tests.support.clock import RestlessClock
 
 from tarn.block.opening import BlockPlace
 from tarn.config import load
-from tarn.testing.clock import RestlessClock
 
 __all__ = ["SMALL_SESSION", "local_lake", "local_place", "spark_session"]
 

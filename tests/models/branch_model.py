@@ -17,7 +17,7 @@ later.
     - *refused*: no write has an effect whose client was told that surely nothing was done (I2).
 
 Not modelled: several keys, pages of a listing, incarnations, a branch's deletion, replicas of
-Cassandra (`libs/tarn/testing/sim/kv_cassandra.py` has those).
+Cassandra (`tests/support/sim/kv_cassandra.py` has those).
 """
 
 # ruff: noqa: T201 - it is a command

@@ -87,10 +87,6 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "tarn_graveler.branch.staging:Staging.stage: constant: False -> True": (
         "every caller outside of tests says whether the address is new"
     ),
-    "tarn.kv.transfer.dump_format:_range_from: dropped guard: if not isinstance(fields, "
-    "list): raise TypeError(fields) -> nothing": (
-        "whatever else JSON can hold there is refused as damaged by the types of its fields"
-    ),
     "tarn.kv.cassandra.rows.registers:Registers.delete_rows: uncaught error: except TarnError: pass -> "
     "except (): pass": (
         "what the queues refuse is not transient, and `read_error` hands it on as it is"

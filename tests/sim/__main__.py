@@ -33,8 +33,7 @@ from tests.sim.plan import planned
 from tests.sim.rare_guards import RARE_GUARDS
 from tests.sim.run import run_seed
 from tests.sim.world import SALT
-
-from tarn.testing.faults.modes import Mode
+from tests.support.faults.modes import Mode
 
 _MODES = {
     Mode.COMPACT: "with compactors in every plan",

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 from tests.sim.outcomes import note_of, note_refusal, outcome_of
 from tests.sim.versioning import REPOSITORY
 from tests.sim.workload import NO_BRANCH, Client
+from tests.support.check.history import MERGES, OpKind, Outcome
 
 from tarn.client.reflogs import ReflogClient
 from tarn.core.errors import Kind, TarnError
-from tarn.testing.check.history import MERGES, OpKind, Outcome
 
 if TYPE_CHECKING:
     from tests.sim.world import World

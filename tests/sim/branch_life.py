@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from tarn.testing.check.history import NEVER, History, Op, OpKind, Outcome
+from tests.support.check.history import NEVER, History, Op, OpKind, Outcome
 
 __all__ = ["BranchLife"]
 

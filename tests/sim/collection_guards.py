@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 import tests.sim.collectors
+from tests.support.faults.guards import Guard, Weakening
+from tests.support.faults.modes import Mode
 
 import tarn.collection.sweeping
 import tarn.core.address_age
@@ -41,8 +43,6 @@ from tarn.core.collection import (
 )
 from tarn.core.ids import MetarangeId
 from tarn.kv.records import decode_branch
-from tarn.testing.faults.guards import Guard, Weakening
-from tarn.testing.faults.modes import Mode
 from tarn_graveler.guards.address_age import AddressAge
 from tarn_graveler.guards.fences import BuildBlocks
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb

@@ -18,6 +18,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from tests.sim.machine import Machine
 from tests.sim.transport import SimTransport
+from tests.support.sim.swept_blocks import SweptBlockLink
 
 from tarn.client.collections import CollectionClient
 from tarn.collection.collector import Collector, Step, next_step
@@ -29,7 +30,6 @@ from tarn.collection.sweeping import SweepOptions
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import unavailable_error
-from tarn.testing.sim.swept_blocks import SweptBlockLink
 
 if TYPE_CHECKING:
     from tests.sim.world import World

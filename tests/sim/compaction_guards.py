@@ -4,6 +4,8 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.support.faults.guards import Guard, Weakening
+
 import tarn_graveler.branch.committing
 import tarn_graveler.branch.handle
 import tarn_graveler.branch.head_moves
@@ -17,7 +19,6 @@ from tarn.core.branch import (
     finish_compaction,
     seal,
 )
-from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.committing import Committing
 from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.handle import BranchHandle

@@ -7,9 +7,9 @@ import asyncio
 
 from tests.sim.outcomes import refuse
 from tests.sim.workload import Client
+from tests.support.check.history import OpKind, Outcome
 
 from tarn.core.errors import Kind, TarnError
-from tarn.testing.check.history import OpKind, Outcome
 from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
 
 __all__ = ["Compactor"]

@@ -6,13 +6,14 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.support.faults.guards import Guard, Weakening
+from tests.support.faults.modes import Mode
+
 import tarn_graveler.branch.conditional
 from tarn.core.branch import Branch
 from tarn.core.entry import is_tombstone
 from tarn.kv.keys import path_key
 from tarn.kv.port import Group
-from tarn.testing.faults.guards import Guard, Weakening
-from tarn.testing.faults.modes import Mode
 from tarn_graveler.branch.conditional import ConditionalStaging, _is_repeated, _Write
 
 __all__ = ["DELETE_GUARDS", "RARE_DELETE_GUARDS"]

@@ -10,11 +10,11 @@ import random
 
 from tests.sim.outcomes import refuse
 from tests.sim.workload import Client, observed
+from tests.support.check.history import ABSENT, OpKind, Outcome
 
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import size_of, tombstone_of
 from tarn.core.errors import TarnError
-from tarn.testing.check.history import ABSENT, OpKind, Outcome
 
 __all__ = ["Deleter"]
 

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.support.faults.guards import Guard, Weakening
+
 import tarn_graveler.branch.handle
 from tarn.core.branch import Branch, Token
 from tarn.kv.drop_records import Drop, TokenOwner
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.records import decode_branch
-from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.committing import Committing
 from tarn_graveler.collection.cleaner import Cleaner
 from tarn_graveler.guards.drops import DropDelay

@@ -19,9 +19,10 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from tests.support.check.history import MERGES, NEVER, History, Op, OpKind, Outcome, shown
+
 from tarn.block.port import BlockKey
 from tarn.core.ids import physical_path
-from tarn.testing.check.history import MERGES, NEVER, History, Op, OpKind, Outcome, shown
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.compaction.discarding import Discarded, Discarding, NamedEntry
 from tarn_graveler.records.branches import BranchName, BranchVersion

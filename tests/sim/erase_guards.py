@@ -10,6 +10,8 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from tests.support.faults.guards import Guard, Weakening
+from tests.support.faults.modes import Mode
 
 import tarn.block.committed
 import tarn.block.replacements
@@ -22,8 +24,6 @@ from tarn.collection.erasing import Eraser
 from tarn.collection.progress import CollectionProgress
 from tarn.core.collection import CollectionLimits
 from tarn.core.listing.run import Ints, Run
-from tarn.testing.faults.guards import Guard, Weakening
-from tarn.testing.faults.modes import Mode
 
 __all__ = ["ERASE_GUARDS", "RARE_ERASE_GUARDS"]
 

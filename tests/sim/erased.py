@@ -20,12 +20,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
 import pyarrow.parquet as pq
+from tests.support.check.history import OpKind, Outcome
+from tests.support.sim.kv_sqlite import SimSqlite
 
 from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.core.ids import physical_path
 from tarn.kv.keys import RepositoryKeys
-from tarn.testing.check.history import OpKind, Outcome
-from tarn.testing.sim.kv_sqlite import SimSqlite
 
 if TYPE_CHECKING:
     from tests.sim.world import Replica, World

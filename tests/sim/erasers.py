@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Final
 
 from tests.sim.collectors import CollectorProcess
 from tests.sim.versioning import REPOSITORY
+from tests.support.sim.swept_blocks import SweptBlockLink
 
 from tarn.client.erasures import ErasureClient
 from tarn.collection.erasing import Eraser
 from tarn.core.errors import Reason, TarnError
-from tarn.testing.sim.swept_blocks import SweptBlockLink
 
 if TYPE_CHECKING:
     from tests.sim.world import World

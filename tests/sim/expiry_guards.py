@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from tests.support.faults.guards import Guard, Weakening
+from tests.support.faults.modes import Mode
+
 import tarn.core.expiry_plan
 from tarn.core.expiry_plan import History
 from tarn.core.ids import CommitId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.records import Repository
-from tarn.testing.faults.guards import Guard, Weakening
-from tarn.testing.faults.modes import Mode
 from tarn_graveler.collection.roots import Roots, RootsPage
 from tarn_graveler.records.expired import ExpiredCommits
 

@@ -9,9 +9,8 @@ from tests.sim.lake_guards import GUARDS
 from tests.sim.rare_guards import RARE_GUARDS
 from tests.sim.run import Run, run_seed
 from tests.sim.world import SALT
-
-from tarn.testing.faults.guards import Guard, switched_off
-from tarn.testing.faults.modes import Mode
+from tests.support.faults.guards import Guard, switched_off
+from tests.support.faults.modes import Mode
 
 __all__ = [
     "Detection",

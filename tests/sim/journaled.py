@@ -9,9 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tests.sim.journaled_records import JournaledRecords
+from tests.support.check.history import OpKind, Outcome
+
 from tarn.core.entry import is_tombstone
 from tarn.kv.keys import PATHS_END, PATHS_START, path_of
-from tarn.testing.check.history import OpKind, Outcome
 from tarn_proto.store.v1 import journal_pb2 as pb
 
 if TYPE_CHECKING:
@@ -25,13 +27,15 @@ class Journaled:
 
     Attributes:
         drained: the values that events have put to paths.
-        events: how many events were seen.
+        events: the events that were seen.
+        records: the same for records.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.drained: set[tuple[str, int]] = set()
         self.events: dict[tuple[str, bytes], bytes] = {}
+        self.records = JournaledRecords(world)
 
     async def look(self, token: str) -> None:
         """Compares the rows of a token with its events; `token` is the name of its partition."""
@@ -59,3 +63,4 @@ class Journaled:
             if (op.key, self._world.values.same(op.value)) not in self.drained:
                 self._world.problem(f"no event was written for {op.line()}")
         self._world.statistics["journal: events"] += len(self.events)
+        await self.records.finish()

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from tests.sim.least import DELETED
+from tests.support.check.history import OpKind, Outcome
 
 from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.block.rangefile import decode_metarange, decode_range, metarange_path, range_path
@@ -25,7 +26,6 @@ from tarn.core.listing.metarange import EMPTY_METARANGE
 from tarn.kv.commit_records import decode_commit
 from tarn.kv.keys import PATHS_END, PATHS_START, RepositoryKeys, after_prefix
 from tarn.kv.records import Repository, decode_branch, decode_tag, parse_record
-from tarn.testing.check.history import OpKind, Outcome
 from tarn_proto.store.v1 import graveler_pb2 as store_pb
 
 if TYPE_CHECKING:

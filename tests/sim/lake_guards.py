@@ -24,6 +24,7 @@ from tests.sim.session_guards import SESSION_GUARDS
 from tests.sim.stamp_guards import STAMP_GUARDS
 from tests.sim.upload_guards import UPLOAD_GUARDS
 from tests.sim.view_guards import VIEW_GUARDS
+from tests.support.faults.guards import Guard, Weakening
 
 import tarn_graveler.branch.committing
 import tarn_graveler.branch.conditional
@@ -40,7 +41,6 @@ from tarn.core.branch import (
 from tarn.core.entry import is_tombstone
 from tarn.kv.keys import RepositoryKeys, path_key
 from tarn.kv.port import Group, OutcomeUnknownError
-from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.committing import CommitRequest, Committing
 from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.handle import BranchHandle, claims_nothing

@@ -7,10 +7,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.support.faults.guards import Guard, Weakening
+
 from tarn.core.ids import RangeId
 from tarn.core.listing.run import Bools
 from tarn.kv.port import Partition, SiftedPage, Versioned
-from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.coverage import Coverage
 from tarn_graveler.branch.leaps import Leaps
 

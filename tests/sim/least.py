@@ -11,8 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 
 from tests.sim.plan import Plan
-
-from tarn.testing.check.history import GONE, History, Op, OpKind
+from tests.support.check.history import GONE, History, Op, OpKind
 
 __all__ = [
     "ACKNOWLEDGED",

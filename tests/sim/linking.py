@@ -13,10 +13,10 @@ from typing import Final
 from tests.sim.branch_life import BranchLife
 from tests.sim.outcomes import note_refusal
 from tests.sim.workload import Client
+from tests.support.check.history import Op, OpKind, Outcome
 
 from tarn.block.port import BlockKey
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.check.history import Op, OpKind, Outcome
 from tarn_proto.graveler.v1 import link_service_pb2 as pb
 
 __all__ = ["Linker"]

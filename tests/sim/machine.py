@@ -10,15 +10,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from google.protobuf.descriptor import ServiceDescriptor
 from tests.sim.lost import LostError
+from tests.support.sim.clock import SimClock, SimIds
+from tests.support.sim.faults import FaultInjector
+from tests.support.sim.link import Wire
+from tests.support.sim.pauses import STRAND, Process, Strand
 
 from tarn.aio.task_set import TaskSet
 from tarn.core.errors import TarnError
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.wire.methods import Endpoint
-from tarn.testing.sim.clock import SimClock, SimIds
-from tarn.testing.sim.faults import FaultInjector
-from tarn.testing.sim.link import Wire
-from tarn.testing.sim.pauses import STRAND, Process, Strand
 
 if TYPE_CHECKING:
     from tests.sim.world import World

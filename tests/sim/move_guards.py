@@ -5,6 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from tests.sim.overwriting import overwriting
+from tests.support.faults.guards import Guard, Weakening
 
 import tarn_graveler.branch.head_moves
 import tarn_graveler.records.branches
@@ -12,7 +13,6 @@ from tarn.core.branch import Branch, Token, discard_changes, move_head
 from tarn.core.head_change import Cause, HeadChange, HeadOperation
 from tarn.core.ids import CommitId
 from tarn.core.reflog import begin_reflog
-from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
 from tarn_graveler.records.branches import BranchChange, Branches, BranchName, BranchVersion

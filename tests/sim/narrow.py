@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tarn.testing.sim.faults import FaultProfile
+from tests.support.sim.faults import FaultProfile
 
 if TYPE_CHECKING:
     from tests.sim.plan import Plan

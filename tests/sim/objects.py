@@ -17,12 +17,12 @@ from typing import TYPE_CHECKING, Final
 
 from tests.sim.lost import LostError
 from tests.sim.transport import GATEWAY_TOKEN
+from tests.support.check.history import Op, OpKind, Outcome
 
 from tarn.block.port import BlockKey
 from tarn.core.entry import address_of
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import address_time_us, physical_path
-from tarn.testing.check.history import Op, OpKind, Outcome
 
 if TYPE_CHECKING:
     from tests.sim.gateways import Gateway

@@ -7,6 +7,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.support.faults.guards import Guard, Weakening
+from tests.support.faults.modes import Mode
+
 import tarn_graveler.branch.staging
 import tarn_graveler.collection.online_deletion
 from tarn.core.branch import Token
@@ -14,8 +17,6 @@ from tarn.core.collection import Collection
 from tarn.core.entry import address_of, is_tombstone
 from tarn.core.ids import BranchId, TokenId
 from tarn.kv.records import Repository
-from tarn.testing.faults.guards import Guard, Weakening
-from tarn.testing.faults.modes import Mode
 from tarn_graveler.branch.copy_sources import CopySources
 from tarn_graveler.branch.private_rows import PrivateRows, Replaced, ReplacedRows
 from tarn_graveler.branch.reading import entry_not_found

@@ -1,7 +1,8 @@
 """Decides what an error says about the outcome of a request."""
 
+from tests.support.check.history import History, Op, Outcome
+
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.check.history import History, Op, Outcome
 
 __all__ = ["note_of", "note_refusal", "outcome_of", "refuse"]
 

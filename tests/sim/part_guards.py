@@ -5,12 +5,12 @@ from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
+from tests.support.faults.guards import Guard, Weakening
 
 import tarn.block.committed
 import tarn_graveler.compaction.part_resets
 from tarn.core.branch import AfterLostRace, Branch, Pin, Token, reset_part
 from tarn.core.listing.spans import PathSpan
-from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.building import BuildOrder
 from tarn_graveler.compaction.part_resets import PartResets
 from tarn_graveler.records.branches import BranchName

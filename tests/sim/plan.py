@@ -9,9 +9,8 @@ from tests.sim.collecting import Collecting, draw_collecting
 from tests.sim.erasing import Erasing, draw_erasing
 from tests.sim.expiring import Expiring, draw_expiring
 from tests.sim.narrow import Narrowing
-
-from tarn.testing.faults.modes import Mode
-from tarn.testing.sim.faults import HOPS, FaultProfile
+from tests.support.faults.modes import Mode
+from tests.support.sim.faults import HOPS, FaultProfile
 
 __all__ = [
     "Plan",

@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Final, TypeVar
 from tests.sim.admins import Admin
 from tests.sim.collectors import CollectorProcess
 from tests.sim.workload import Client
+from tests.support.sim.kv_sqlite import SimSqlite
+from tests.support.sim.swept_blocks import SweptBlockLink
 
 from tarn.block.port import BlockKey
 from tarn.client.erasures import ErasureClient
@@ -26,8 +28,6 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.namespace_records import Namespace, decode_namespace
 from tarn.rpc.wire.call import Call
-from tarn.testing.sim.kv_sqlite import SimSqlite
-from tarn.testing.sim.swept_blocks import SweptBlockLink
 
 if TYPE_CHECKING:
     from tests.sim.world import World

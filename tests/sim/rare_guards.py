@@ -19,8 +19,7 @@ from tests.sim.online_guards import RARE_ONLINE_GUARDS
 from tests.sim.part_guards import RARE_PART_GUARDS
 from tests.sim.session_guards import RARE_SESSION_GUARDS
 from tests.sim.upload_guards import RARE_UPLOAD_GUARDS
-
-from tarn.testing.faults.guards import Guard, Weakening
+from tests.support.faults.guards import Guard, Weakening
 
 __all__ = ["DETECTED_BY", "RARE_GUARDS", "weakenings_of"]
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tests.support.faults.guards import Guard, Weakening
+
 from tarn.core.branch import Branch
-from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.records.branches import Branches, BranchName
 
 __all__ = ["REFLOG_GUARDS"]

@@ -6,10 +6,11 @@ from collections import Counter
 from itertools import pairwise
 from typing import TYPE_CHECKING
 
+from tests.support.check.history import OpKind
+
 from tarn.core.errors import TarnError
 from tarn.core.head_change import HeadChange, HeadOperation
 from tarn.core.ids import BranchId, CommitId
-from tarn.testing.check.history import OpKind
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.records.branches import BranchName
 

@@ -25,6 +25,10 @@ from tests.sim.versioning import REPOSITORY
 from tests.sim.viewing import ViewAdmin, ViewUser
 from tests.sim.workload import Client
 from tests.sim.world import SALT, Replica, World
+from tests.support.check.checker import Report, Violation, check
+from tests.support.check.history import ABSENT, GONE, Commit, History, shown
+from tests.support.faults.modes import Mode
+from tests.support.sim.loop import SimLoop, SimStuckError, simulate
 
 import tarn.aio.deadlines
 import tarn.collection.canary
@@ -56,10 +60,6 @@ from tarn.core.commit import commit_id_of
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.kv.records import Repository
-from tarn.testing.check.checker import Report, Violation, check
-from tarn.testing.check.history import ABSENT, GONE, Commit, History, shown
-from tarn.testing.faults.modes import Mode
-from tarn.testing.sim.loop import SimLoop, SimStuckError, simulate
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.records.commits import Commits

@@ -8,6 +8,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
+from tests.support.faults.guards import Guard, Weakening
+from tests.support.faults.modes import Mode
+
 import tarn_auth.authorizer
 from tarn.client.auth import SigningGrant
 from tarn.core.access.policy import Grant
@@ -16,8 +19,6 @@ from tarn.gate.answers import Answers
 from tarn.kv.auth_records import Credential, SessionKey
 from tarn.kv.keys import AuthKeys
 from tarn.rpc.wire.call import Call
-from tarn.testing.faults.guards import Guard, Weakening
-from tarn.testing.faults.modes import Mode
 from tarn_auth.authorizer import Authorizer, Holder
 from tarn_auth.session_keys import SessionKeys
 from tarn_gateway.backend import Backend

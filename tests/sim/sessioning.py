@@ -25,14 +25,14 @@ from tests.sim.outcomes import refuse
 from tests.sim.sessions import BOUND_SECONDS, Period, Right, SessionLife, Use
 from tests.sim.viewing import VIEW
 from tests.sim.workload import Client
+from tests.support.check.history import Op
+from tests.support.sim.clock import START_US
 
 from tarn.client.auth import AuthClient, NewCredential
 from tarn.core.access.policy import Binding, Role
 from tarn.core.access.session_policy import permissions_for
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
-from tarn.testing.check.history import Op
-from tarn.testing.sim.clock import START_US
 from tarn_auth.authorizer import signing_key
 from tarn_gateway.bucket_cache import Place
 from tarn_gateway.http import BodyReader, Headers, Request

@@ -6,9 +6,10 @@ import math
 from dataclasses import dataclass, field
 from typing import Final
 
+from tests.support.check.history import Op
+
 from tarn.core.access.policy import Binding
 from tarn.core.errors import Reason
-from tarn.testing.check.history import Op
 
 __all__ = [
     "BOUND_SECONDS",

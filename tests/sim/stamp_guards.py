@@ -2,9 +2,9 @@
 
 from collections.abc import Sequence
 
-from tarn.testing.faults.guards import Guard, Weakening
-from tarn.testing.sim.kv_cassandra import SimCassandra
-from tarn.testing.sim.stamps import OwnClock, OwnRowsRecent, ProcessMaximum
+from tests.support.faults.guards import Guard, Weakening
+from tests.support.sim.kv_cassandra import SimCassandra
+from tests.support.sim.stamps import OwnClock, OwnRowsRecent, ProcessMaximum
 
 __all__ = ["STAMP_GUARDS"]
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 from tests.sim.branch_life import BranchLife
-
-from tarn.testing.check.history import History, OpKind, Outcome
+from tests.support.check.history import History, OpKind, Outcome
 
 
 def remove(history: History, branch: str, outcome: Outcome | None) -> None:

@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 
 import pytest
-
-from tarn.testing.check.checker import check
-from tarn.testing.check.history import ABSENT, GONE, NEVER, Commit, History, Op, OpKind, Outcome
+from tests.support.check.checker import check
+from tests.support.check.history import ABSENT, GONE, NEVER, Commit, History, Op, OpKind, Outcome
 
 OK, FAIL, INFO = Outcome.OK, Outcome.FAIL, Outcome.INFO
 

@@ -2,9 +2,9 @@
 
 import pytest
 from tests.sim.test_checker import FAIL, INFO, OK, Story, put_if
+from tests.support.check.history import ABSENT, Op, Outcome
 
 from tarn.core.errors import Reason
-from tarn.testing.check.history import ABSENT, Op, Outcome
 
 
 def delete_if(story: Story, expected: int, inv: float, end: float, outcome: Outcome = OK) -> Op:

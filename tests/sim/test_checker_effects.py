@@ -2,9 +2,8 @@
 
 import pytest
 from tests.sim.test_checker import Story, put_if
-
-from tarn.testing.check.checker import check
-from tarn.testing.check.history import ABSENT, GONE, Commit, OpKind, Outcome
+from tests.support.check.checker import check
+from tests.support.check.history import ABSENT, GONE, Commit, OpKind, Outcome
 
 INFO = Outcome.INFO
 

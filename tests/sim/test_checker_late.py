@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 from tests.sim.test_checker import put_if
 from tests.sim.test_checker_moves import MoveStory
-
-from tarn.testing.check.effects import Effect, Seals
-from tarn.testing.check.history import Op, OpKind, Outcome
-from tarn.testing.check.witness import explain
+from tests.support.check.effects import Effect, Seals
+from tests.support.check.history import Op, OpKind, Outcome
+from tests.support.check.witness import explain
 
 INFO = Outcome.INFO
 

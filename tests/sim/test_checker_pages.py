@@ -9,10 +9,10 @@ from unittest import mock
 import pytest
 from tests.sim.run import run_seed
 from tests.sim.test_checker_refusals import MAIN, Lake
+from tests.support.check.history import OpKind, Outcome
 
 from tarn.client.entries import ListingPage
 from tarn.client.graveler import GravelerClient
-from tarn.testing.check.history import OpKind, Outcome
 
 _SEED_WITH_DIFFERENCES = 1
 _SEED_WITH_PAGES = 111

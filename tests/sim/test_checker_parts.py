@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.sim.test_checker import put_if
 from tests.sim.test_checker_moves import MoveStory
-
-from tarn.testing.check.history import ABSENT
+from tests.support.check.history import ABSENT
 
 
 @pytest.fixture

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.check.checker import check
+from tests.support.check.history import ABSENT, GONE, Commit, History, Op, OpKind, Outcome
+from tests.support.check.refusals import CONDITIONS
 
 from tarn.core.errors import Reason
-from tarn.testing.check.checker import check
-from tarn.testing.check.history import ABSENT, GONE, Commit, History, Op, OpKind, Outcome
-from tarn.testing.check.refusals import CONDITIONS
 
 MAIN, DEV = "lake/main", "lake/dev"
 

@@ -14,9 +14,8 @@ from tests.sim.jobs import broken_without, guard_seeds
 from tests.sim.least import DELETED, SWEPT, collected_too_little
 from tests.sim.plan import draw, with_collectors
 from tests.sim.run import run_seed
-
-from tarn.testing.faults.guards import Guard
-from tarn.testing.faults.modes import Mode
+from tests.support.faults.guards import Guard
+from tests.support.faults.modes import Mode
 
 pytestmark = pytest.mark.timeout(600)
 

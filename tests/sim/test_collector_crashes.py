@@ -20,10 +20,10 @@ from tests.sim.plan import Plan, draw, with_collectors
 from tests.sim.run import scaled
 from tests.sim.workload import Client
 from tests.sim.world import World
+from tests.support.sim.loop import SimLoop, simulate
 
 from tarn.collection.collector import Step
 from tarn.core.errors import TarnError
-from tarn.testing.sim.loop import SimLoop, simulate
 
 pytestmark = pytest.mark.timeout(600)
 

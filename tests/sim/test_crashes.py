@@ -21,6 +21,10 @@ from lake import MAIN, Lake, create_repository
 from lake_parts import listing, reset
 from tests.sim.plan import Plan, draw
 from tests.sim.world import Replica, World
+from tests.support.clock import RestlessClock
+from tests.support.sim.kv_cassandra import SimCassandra
+from tests.support.sim.kv_sqlite import SimSqlite
+from tests.support.sim.loop import SimLoop, simulate
 
 from tarn.block.port import BlockKey
 from tarn.core.branch import TokenKind
@@ -34,10 +38,6 @@ from tarn.fsck.progress import CheckProgress
 from tarn.fsck.session import FsckOptions
 from tarn.fsck.state import open_state
 from tarn.kv.records import Repository
-from tarn.testing.clock import RestlessClock
-from tarn.testing.sim.kv_cassandra import SimCassandra
-from tarn.testing.sim.kv_sqlite import SimSqlite
-from tarn.testing.sim.loop import SimLoop, simulate
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.compaction.compacting import CompactionOutcome, CompactionResult
 

@@ -11,9 +11,8 @@ import pytest
 from tests.sim.delete_guards import DELETE_GUARDS
 from tests.sim.jobs import broken_without, guard_seeds
 from tests.sim.run import run_seed
-
-from tarn.testing.faults.guards import Guard
-from tarn.testing.faults.modes import Mode
+from tests.support.faults.guards import Guard
+from tests.support.faults.modes import Mode
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -8,12 +8,12 @@ from typing import Any, cast
 import pytest
 from tests.sim.equals import Discard, as_told, wrong_addresses
 from tests.sim.values import Values
+from tests.support.check.history import Commit, History, Op, OpKind, Outcome
+from tests.support.clock import ManualClock
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey
 from tarn.core.entry import identity_of
-from tarn.testing.check.history import Commit, History, Op, OpKind, Outcome
-from tarn.testing.clock import ManualClock
 
 _MAIN = "lake/main"
 

@@ -7,8 +7,7 @@ from collections import Counter
 import pytest
 from tests.sim.admins import AT_OLD_COMMITS, RESTORED
 from tests.sim.run import run_seed
-
-from tarn.testing.faults.modes import Mode
+from tests.support.faults.modes import Mode
 
 pytestmark = pytest.mark.timeout(600)
 

@@ -3,8 +3,7 @@
 import asyncio
 
 import pytest
-
-from tarn.testing.sim.loop import SimLoop, SimStuckError, simulate
+from tests.support.sim.loop import SimLoop, SimStuckError, simulate
 
 
 def order_of(seed: int) -> list[str]:

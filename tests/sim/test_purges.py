@@ -11,13 +11,13 @@ from tests.sim.plan import Plan, draw, with_collectors
 from tests.sim.purging import DELETED, RESTORED, play
 from tests.sim.run import scaled
 from tests.sim.world import World
+from tests.support.faults.guards import Guard, Weakening, switched_off
+from tests.support.sim.loop import SimLoop, simulate
 
 import tarn.collection.purging
 import tarn_graveler.records.repositories
 from tarn.collection.purging import Purger
 from tarn.kv.namespace_records import Namespace, decode_namespace
-from tarn.testing.faults.guards import Guard, Weakening, switched_off
-from tarn.testing.sim.loop import SimLoop, simulate
 from tarn_graveler.records.purges import Purges
 
 pytestmark = pytest.mark.timeout(600)

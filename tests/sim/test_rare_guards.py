@@ -12,9 +12,9 @@ import pytest
 from tests.sim.lake_guards import GUARDS
 from tests.sim.rare_guards import DETECTED_BY, RARE_GUARDS
 from tests.sim.weakened import Failure, Told, is_expected
+from tests.support.faults.guards import Guard, Weakening
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.faults.guards import Guard, Weakening
 
 _ROOT = Path(__file__).parents[2]
 _HEADER = "| guard | without it | detected by |"

@@ -12,12 +12,12 @@ from tests.sim.jobs import broken_without, guard_seeds
 from tests.sim.run import run_seed
 from tests.sim.session_guards import SESSION_GUARDS
 from tests.sim.sessions import Period, Right, SessionLife, Sessions, Use
+from tests.support.check.history import History, OpKind, Outcome
+from tests.support.faults.guards import Guard
+from tests.support.faults.modes import Mode
 
 from tarn.core.access.policy import Binding
 from tarn.core.errors import Reason
-from tarn.testing.check.history import History, OpKind, Outcome
-from tarn.testing.faults.guards import Guard
-from tarn.testing.faults.modes import Mode
 
 pytestmark = pytest.mark.timeout(600)
 

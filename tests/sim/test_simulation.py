@@ -18,10 +18,10 @@ from tests.sim.lake_guards import GUARDS
 from tests.sim.least import KINDS, acknowledged, least_acknowledged, shortfalls
 from tests.sim.plan import draw
 from tests.sim.run import run_seed
+from tests.support.faults.guards import Guard
+from tests.support.faults.modes import Mode
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.faults.guards import Guard
-from tarn.testing.faults.modes import Mode
 from tarn_graveler.branch.committing import Committing
 from tarn_graveler.branch.conditional import ConditionalStaging
 from tarn_graveler.branch.head_moves import HeadMoves

@@ -8,15 +8,12 @@ import random
 import pytest
 from tests.sim.lake_guards import GUARDS
 from tests.sim.run import run_seed
-
-from tarn.aio.task_set import TaskSet
-from tarn.kv.port import Group, Partition, PartitionKind
-from tarn.testing.faults.guards import Guard, Weakening, switched_off
-from tarn.testing.sim.clock import SimClock
-from tarn.testing.sim.faults import FaultInjector, FaultProfile
-from tarn.testing.sim.kv_cassandra import SimCassandra
-from tarn.testing.sim.loop import SimLoop, simulate
-from tarn.testing.sim.stamps import (
+from tests.support.faults.guards import Guard, Weakening, switched_off
+from tests.support.sim.clock import SimClock
+from tests.support.sim.faults import FaultInjector, FaultProfile
+from tests.support.sim.kv_cassandra import SimCassandra
+from tests.support.sim.loop import SimLoop, simulate
+from tests.support.sim.stamps import (
     BesideWrite,
     CommitWait,
     OwnClock,
@@ -25,6 +22,9 @@ from tarn.testing.sim.stamps import (
     ReadFirst,
     StampRule,
 )
+
+from tarn.aio.task_set import TaskSet
+from tarn.kv.port import Group, Partition, PartitionKind
 
 ROWS = Partition("rows", PartitionKind.PLAIN, 2)
 SKEW_US = 500_000

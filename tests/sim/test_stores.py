@@ -7,6 +7,13 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 import pytest
+from tests.support.sim.clock import SimClock
+from tests.support.sim.faults import CALM, FaultInjector, FaultProfile
+from tests.support.sim.kv_cassandra import SimCassandra
+from tests.support.sim.kv_sqlite import SimSqlite
+from tests.support.sim.link import KvLink, Wire
+from tests.support.sim.loop import SimLoop, simulate
+from tests.support.sim.pauses import STRAND, Process, Strand
 
 from tarn.aio.task_set import TaskSet
 from tarn.core.errors import Kind, TarnError
@@ -19,13 +26,6 @@ from tarn.kv.port import (
     PredicateFailedError,
     RowFilter,
 )
-from tarn.testing.sim.clock import SimClock
-from tarn.testing.sim.faults import CALM, FaultInjector, FaultProfile
-from tarn.testing.sim.kv_cassandra import SimCassandra
-from tarn.testing.sim.kv_sqlite import SimSqlite
-from tarn.testing.sim.link import KvLink, Wire
-from tarn.testing.sim.loop import SimLoop, simulate
-from tarn.testing.sim.pauses import STRAND, Process, Strand
 
 ROWS = Partition("rows", PartitionKind.PLAIN, 4)
 RECORDS = Partition("records", PartitionKind.REGISTER)

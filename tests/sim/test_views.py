@@ -12,11 +12,11 @@ from tests.sim.jobs import broken_without, guard_seeds
 from tests.sim.run import run_seed
 from tests.sim.view_guards import VIEW_GUARDS
 from tests.sim.views import Change, Views
+from tests.support.check.history import History, OpKind, Outcome
+from tests.support.faults.guards import Guard
+from tests.support.faults.modes import Mode
 
 from tarn.core.errors import Reason
-from tarn.testing.check.history import History, OpKind, Outcome
-from tarn.testing.faults.guards import Guard
-from tarn.testing.faults.modes import Mode
 
 pytestmark = pytest.mark.timeout(600)
 

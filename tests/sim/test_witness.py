@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any, ClassVar
 
 import pytest
-
-from tarn.testing.check.effects import Effect, Reading, Seals
-from tarn.testing.check.history import ABSENT, GONE, NEVER, Op, OpKind, Outcome
-from tarn.testing.check.witness import _Search, explain
+from tests.support.check.effects import Effect, Reading, Seals
+from tests.support.check.history import ABSENT, GONE, NEVER, Op, OpKind, Outcome
+from tests.support.check.witness import _Search, explain
 
 
 class Model:

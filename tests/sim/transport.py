@@ -17,6 +17,7 @@ from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from tests.sim.lost import LostError
 from tests.sim.machine import some
+from tests.support.sim.clock import SimClock
 
 from tarn.core.access.policy import Grant, Policy, Statement
 from tarn.core.access.service import Service
@@ -29,7 +30,6 @@ from tarn.rpc.rules import rules_of
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import deadline_error, unavailable_error, unknown_outcome_error
 from tarn.rpc.wire.methods import UnaryMethod
-from tarn.testing.sim.clock import SimClock
 
 if TYPE_CHECKING:
     from tests.sim.machine import Server

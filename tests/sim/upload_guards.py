@@ -3,6 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
+from tests.support.faults.guards import Guard, Weakening
+
 import tarn_graveler.handlers.uploads
 import tarn_graveler.uploads.completion
 from tarn.core.branch import Branch
@@ -11,7 +13,6 @@ from tarn.core.levels import FeatureGate
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group
 from tarn.kv.records import Repository
-from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.uploads.completion import StagingAttempt, _Fate
 from tarn_graveler.uploads.records import RecordedAttempts
 from tarn_graveler.uploads.state import Claim, Uploads

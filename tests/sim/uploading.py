@@ -12,10 +12,10 @@ from typing import TYPE_CHECKING
 
 from tests.sim.branch_life import BranchLife
 from tests.sim.lost import LostError
+from tests.support.check.history import ABSENT, NEVER, Op, OpKind, Outcome
 
 from tarn.core.errors import Kind, TarnError
 from tarn.objects.checksums import multipart_md5
-from tarn.testing.check.history import ABSENT, NEVER, Op, OpKind, Outcome
 from tarn_gateway.http import Response
 from tarn_gateway.operations.table import BY_NAME, Row
 from tarn_gateway.s3error import S3Error

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from tests.sim.outcomes import refuse
+from tests.support.check.history import GONE, MERGES, Op, OpKind, Outcome
 
 from tarn.core.errors import Reason, TarnError
-from tarn.testing.check.history import GONE, MERGES, Op, OpKind, Outcome
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
 from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
 

@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 
+from tests.support.faults.guards import Guard, Weakening
+from tests.support.faults.modes import Mode
+
 import tarn_graveler.handlers.buckets
 import tarn_graveler.records.bucket_views
 from tarn.gate.permits import Begun
 from tarn.kv.records import BucketView, Repository
-from tarn.testing.faults.guards import Guard, Weakening
-from tarn.testing.faults.modes import Mode
 from tarn_graveler.records.bucket_views import BucketViews
 
 __all__ = ["VIEW_GUARDS"]

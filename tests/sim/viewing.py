@@ -18,10 +18,10 @@ from tests.sim.outcomes import outcome_of, refuse
 from tests.sim.transport import GATEWAY_TOKEN
 from tests.sim.views import MOVED, Change, version_of
 from tests.sim.workload import Client
+from tests.support.check.history import History, Op, Outcome
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.wire.call import Call
-from tarn.testing.check.history import History, Op, Outcome
 from tarn_proto.graveler.v1.bucket_service_pb2 import BucketView
 
 if TYPE_CHECKING:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
+from tests.support.check.history import NEVER, Op
+
 from tarn.core.errors import Reason
-from tarn.testing.check.history import NEVER, Op
 from tarn_proto.graveler.v1.bucket_service_pb2 import BucketView
 
 __all__ = ["MOVED", "Change", "Views", "version_of"]

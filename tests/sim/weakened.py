@@ -20,9 +20,9 @@ from typing import Final
 import pytest
 from tests.mutants.running import preload
 from tests.sim.rare_guards import DETECTED_BY, RARE_GUARDS, weakenings_of
+from tests.support.faults.guards import Guard, switched_off
 
 from tarn.core.errors import Kind, TarnError
-from tarn.testing.faults.guards import Guard, switched_off
 
 __all__ = ["Failure", "Told", "is_expected", "run_tests"]
 

@@ -12,6 +12,7 @@ from tests.sim.transport import SimTransport
 from tests.sim.uploading import Uploading
 from tests.sim.versioning import Versioning
 from tests.sim.world import World
+from tests.support.check.history import ABSENT, GONE, Op, OpKind, Outcome
 
 from tarn.client.graveler import GravelerClient, ListingPage
 from tarn.core.condition import WriteCondition
@@ -19,7 +20,6 @@ from tarn.core.entry import identity_of
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.objects.repository_cache import RepositoryCache
 from tarn.rpc.wire.call import Call
-from tarn.testing.check.history import ABSENT, GONE, Op, OpKind, Outcome
 
 __all__ = ["NO_BRANCH", "Client", "observed"]
 

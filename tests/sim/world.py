@@ -18,6 +18,7 @@ from tests.sim.erased import Erased
 from tests.sim.erasers import EraserProcess
 from tests.sim.gateways import Gateway
 from tests.sim.journaled import Journaled
+from tests.sim.journaled_records import WatchedLink
 from tests.sim.kept import Kept
 from tests.sim.keys import keys_of
 from tests.sim.machine import Machine, Server, some
@@ -26,6 +27,15 @@ from tests.sim.sessions import Sessions
 from tests.sim.transport import OPEN, MixedAccess, SimTransport
 from tests.sim.values import Values
 from tests.sim.views import Views
+from tests.support.check.history import History
+from tests.support.sim.blocks import BlockLink, committed_over
+from tests.support.sim.clock import SimClock
+from tests.support.sim.faults import CALM, FaultInjector, FaultProfile, refused
+from tests.support.sim.kv_cassandra import SimCassandra
+from tests.support.sim.kv_sqlite import SimSqlite
+from tests.support.sim.link import Wire
+from tests.support.sim.loop import SimLoop
+from tests.support.sim.swept_blocks import SweptBlockLink
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.mem import MemBlockStore
@@ -39,15 +49,6 @@ from tarn.gate.access import Access
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Companion, Group, Kv, Partition, Predicate, Row
 from tarn.kv.records import Repository
-from tarn.testing.check.history import History
-from tarn.testing.sim.blocks import BlockLink, committed_over
-from tarn.testing.sim.clock import SimClock
-from tarn.testing.sim.faults import CALM, FaultInjector, FaultProfile, refused
-from tarn.testing.sim.kv_cassandra import SimCassandra
-from tarn.testing.sim.kv_sqlite import SimSqlite
-from tarn.testing.sim.link import KvLink, Wire
-from tarn.testing.sim.loop import SimLoop
-from tarn.testing.sim.swept_blocks import SweptBlockLink
 from tarn_graveler.application import endpoints_of
 from tarn_graveler.assembly import GravelerSettings, assemble
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
@@ -85,14 +86,14 @@ class _Store(Protocol):
     async def peek(self, partition: str) -> tuple[dict[bytes, bytes], list[Companion]]: ...
 
 
-class _ReplicaLink(KvLink):
+class _ReplicaLink(WatchedLink):
     """The link of a replica, which must not remove single rows of a staging token.
 
     Listings remember which rows a token holds (docs/design/tombstones.md); only a whole token is dropped.
     """
 
     def __init__(self, world: World, kv: Kv, wire: Wire, page_rows: int) -> None:
-        super().__init__(kv, wire, page_rows)
+        super().__init__(world, kv, wire, page_rows)
         self._world = world
 
     async def set_many(

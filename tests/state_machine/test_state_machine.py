@@ -17,13 +17,13 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import run_state_machine_as_test
 from lake_lab import running_lab
 from lake_machine import LakeMachine
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.kv.cassandra import CassandraSettings, open_cassandra
 from tarn.kv.embedded import open_embedded
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Kv
 from tarn.rpc.process.system import SystemClock, SystemIds
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 OpenStore: TypeAlias = Callable[[], Awaitable[Kv]]
 

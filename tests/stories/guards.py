@@ -2,7 +2,8 @@
 
 from collections.abc import Sequence
 
-from tarn.testing.faults.guards import Guard, Weakening
+from tests.support.faults.guards import Guard, Weakening
+
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.records.branches import BranchVersion
 

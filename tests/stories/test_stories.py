@@ -14,8 +14,7 @@ from tests.sim.rare_guards import RARE_GUARDS
 from tests.stories.guards import STORY_GUARDS
 from tests.stories.player import play
 from tests.stories.script import Happened, Script
-
-from tarn.testing.faults.guards import Guard, switched_off
+from tests.support.faults.guards import Guard, switched_off
 
 FOLDER = Path(__file__).parent
 GUARD = {guard.name: guard for guard in (*GUARDS, *RARE_GUARDS, *STORY_GUARDS)}

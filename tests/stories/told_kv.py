@@ -12,6 +12,7 @@ from typing import Final
 
 from tests.stories.script import StoryError
 from tests.stories.words import Names, row
+from tests.support.faults.gates import GatedKv, Late
 
 from tarn.core.branch import Branch
 from tarn.core.entry import address_of
@@ -29,7 +30,6 @@ from tarn.kv.port import (
     Versioned,
 )
 from tarn.kv.records import decode_branch, is_pending_branch
-from tarn.testing.faults.gates import GatedKv, Late
 
 __all__ = ["ACTOR", "STEPS", "Fault", "GatedSteps", "ToldKv"]
 

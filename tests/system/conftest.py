@@ -18,8 +18,7 @@ import pytest
 from cassandra_proxies import Cluster, kv_url
 from running_compactor import config_of
 from running_tarn import Place, RunningTarn, running_tarn
-
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 FORMS = ("single", "separate")
 ON_CASSANDRA = ("one", "three")

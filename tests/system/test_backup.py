@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from cassandra_proxies import kv_url
 from running_tarn import RunningTarn, launch, running_tarn, wait_until_up
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.client import Client, TarnCallError
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 KEYS = 24
 LOAD_S = 3.0

@@ -12,9 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 from running_tarn import RunningTarn, launch, set_up, stop, wait_until_up
-
-from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
-from tarn.testing.unhandled import check_log
+from tests.support.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
+from tests.support.unhandled import check_log
 
 pytestmark = pytest.mark.timeout(300)
 

@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 from cassandra_lake import ShiftedClock
 from running_tarn import RunningTarn
+from tests.support.faults.http_fault_proxy import Answer, Request
+from tests.support.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 
 from tarn.config import load
 from tarn.rpc.process.system import SystemIds
-from tarn.testing.faults.http_fault_proxy import Answer, Request
-from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 from tarn_cli.doctor import Finding, Level, examine
 
 pytestmark = pytest.mark.every_form

@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 from cassandra_proxies import kv_url
 from running_tarn import BIN, Done, RunningTarn, clean_environment, running_tarn
-
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 
 def fsck(data: Path, *options: str, timeout: float = 120) -> Done:

@@ -16,8 +16,7 @@ from rest_clients import sdk_of
 from rest_server import RestServer
 from running_lakefs import running_lakefs
 from running_tarn import RunningTarn, clean_environment
-
-from tarn.testing.servers import s3_server
+from tests.support.servers import s3_server
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ import pytest
 from multipart_cases import CASES, SMALL_PARTS, an_object_of_ten_thousand_parts
 from running_tarn import Place, RunningTarn, launch, set_up, stop, wait_until_up
 from s3_stores import unfinished
+from tests.support.faults.http_fault_proxy import Fault, FaultProfile
+from tests.support.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 
-from tarn.testing.faults.http_fault_proxy import Fault, FaultProfile
-from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 from tarn_cli.objects.direct import PART_BYTES
 
 MIB = 1 << 20

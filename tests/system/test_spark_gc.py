@@ -18,8 +18,7 @@ from eager_tarn import GRACE_S, eager_tarn, fsck
 from forgotten_reflogs import forget_reflog
 from running_tarn import RunningTarn, clean_environment
 from spark_lakes import SMALL_SESSION
-
-from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
+from tests.support.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """\

@@ -20,6 +20,7 @@ from collector_lab import Lab, collector_lab, play, reachable, settle
 from pyspark.sql import functions as f
 from random_lakes import live_of, random_lake, without_runs
 from spark_lakes import local_lake, local_place, spark_session
+from tests.support.clock import ManualClock
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.rangefile import metarange_path
@@ -31,7 +32,6 @@ from tarn.collection.quarantine import Manifest, read_manifest, read_parts
 from tarn.collection.root_files import RootParts, write_roots
 from tarn.collection.sweeping import SweepOptions
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.clock import ManualClock
 from tarn_spark.collection import frames
 from tarn_spark.collection.actions import SparkActions
 from tarn_spark.collection.engine import SparkEngine

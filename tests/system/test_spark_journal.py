@@ -12,6 +12,7 @@ import msgspec
 import pytest
 from journals import State, branch_record, model, record, row, state_of
 from spark_lakes import local_place, spark_session
+from tests.support.clock import ManualClock
 
 from tarn.block.port import BlockKey, BlockStore
 from tarn.core.errors import Kind, TarnError
@@ -23,7 +24,6 @@ from tarn.journal.names import base_path
 from tarn.journal.reading import EpochReader
 from tarn.journal.replay import Replay
 from tarn.journal.writing import BranchPass, JournalWriter, write_base
-from tarn.testing.clock import ManualClock
 from tarn_spark.collection.executor import close_stores
 from tarn_spark.journal.rebuild import spark_rebuild
 

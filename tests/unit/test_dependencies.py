@@ -19,7 +19,7 @@ PAGE = ROOT / "docs" / "design" / "dependencies.md"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 PRODUCT = ("libs", "gen", "services", "cli", "jobs")
 OURS = "tarn"
-# Only tests import these parts of the product's folders, and they only in development.
+# Only tests import the contract suites of drivers, and they only in development.
 TESTING = ROOT / "libs" / "tarn" / "testing"
 
 

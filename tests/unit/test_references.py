@@ -26,14 +26,14 @@ PACKAGES = {
     )
     for path in (ROOT / folder).glob("tarn*")
     if path.is_dir()
-}
+} | {"tests": ROOT / "tests"}
 
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _NAMED = re.compile(
-    r"(?<![\w/.{-])((?:docs|libs|services|cli|jobs|bench|tests/models|tests/sim|tests/unit)/[\w./-]+\.(?:md|py))\b"
+    r"(?<![\w/.{-])((?:docs|libs|services|cli|jobs|bench|tests)/[\w./-]+\.(?:md|py))\b"
 )
 _MODULE = re.compile(
-    r"`((?:tarn|tarn_auth|tarn_cli|tarn_compactor|tarn_gateway|tarn_graveler|tarn_spark)(?:\.\w+)+)`"
+    r"`((?:tarn|tarn_auth|tarn_cli|tarn_compactor|tarn_gateway|tarn_graveler|tarn_spark|tests)(?:\.\w+)+)`"
 )
 _NO_MODULE = re.compile(
     r"tarn\.\w+\.v1\b|tarn\.(?:db|json|yaml|log)$|tarn\.(?:kv|rpc|compaction|listing)\.(?:duration|failed|count|rows_\w+|sealed_tokens|tombstones)\b"

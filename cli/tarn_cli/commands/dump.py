@@ -14,7 +14,7 @@ from tarn_cli.output import Record
 from tarn_cli.session import Command, Session, pass_session
 
 if TYPE_CHECKING:  # grpc takes a third of a second to import
-    from tarn.dump.transfer import Restored
+    from tarn.snapshot.repository.transfer import Restored
 
 __all__ = ["COMMANDS"]
 
@@ -36,9 +36,9 @@ def dump(session: Session, repository: str, file: Path, restart: bool) -> None:
     Example:
       tarn repo dump lake lake.dump
     """
-    from tarn.dump.files import DumpFolder
-    from tarn.dump.transfer import Transfer
     from tarn.rpc.process.system import SystemClock
+    from tarn.snapshot.repository.files import DumpFolder
+    from tarn.snapshot.repository.transfer import Transfer
     from tarn_cli.connection import Connection
 
     name = parse_repository(repository)
@@ -78,9 +78,9 @@ def restore(
     Example:
       tarn repo restore lake lake.dump
     """
-    from tarn.dump.files import DumpFile
-    from tarn.dump.transfer import Transfer
     from tarn.rpc.process.system import SystemClock
+    from tarn.snapshot.repository.files import DumpFile
+    from tarn.snapshot.repository.transfer import Transfer
     from tarn_cli.connection import Connection
 
     name = parse_repository(repository)
@@ -115,8 +115,8 @@ def recover(session: Session, repository: str, storage_namespace: str, default_b
     Example:
       tarn repo recover lake --storage-namespace s3://bucket/lake-1f2e3d4c
     """
-    from tarn.dump.transfer import Transfer
     from tarn.rpc.process.system import SystemClock
+    from tarn.snapshot.repository.transfer import Transfer
     from tarn_cli.connection import Connection
 
     name = parse_repository(repository)

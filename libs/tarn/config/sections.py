@@ -715,9 +715,9 @@ class Journal:
 
     enabled: bool = setting(
         "false",
-        "Whether each write and delete of an object leaves an event beside its row. Events are not drained to the "
-        "bucket yet: they go with the uncommitted changes that they belong to. Leave it off. Equal on all replicas: a "
-        "replica with another value is refused.",
+        "Whether each change of an object or of a record leaves an event beside its row. Events are not drained to the "
+        "bucket yet: those of records stay in the store. Leave it off. Equal on all replicas of graveler and auth: one "
+        "with another value is refused.",
     )
 
 

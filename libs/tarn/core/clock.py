@@ -1,6 +1,6 @@
 """Ports for time and unique ids, so that a simulation can control both (ARCHITECTURE.md).
 
-The real implementations are in `tarn.rpc.process.system`, the simulated ones in `tarn.testing`.
+The real implementations are in `tarn.rpc.process.system`, the simulated ones in `tests.support`.
 """
 
 from __future__ import annotations

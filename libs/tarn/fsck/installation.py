@@ -325,7 +325,7 @@ class Installation:
             except TarnError:
                 continue
         listed = {name for (name,) in self._state.all("SELECT name FROM partitions")}
-        hours = f"{self._keys.cleanup.name}/"
+        hours = (f"{self._keys.cleanup.name}/", f"{self._keys.installation_id}/journal/")
         return {name for name in listed - claimed if not name.startswith(hours)}
 
 

@@ -146,6 +146,19 @@ class InstallationKeys:
         """The partitions to drop in one hour since 1970, by time. Dropped whole when the hour is over."""
         return Partition(f"{self.installation_id}/cleanup/{hour}", PartitionKind.PLAIN)
 
+    def registrations(self, hour: int) -> Partition:
+        """Changes of records that were registered in one hour since 1970, for the drain of the journal.
+
+        Dropped whole when all of them are done or are registered in a later hour.
+        """
+        name = f"{self.installation_id}/journal/{hour}"
+        return Partition(name, PartitionKind.PLAIN, _REGISTER_BUCKETS)
+
+    @staticmethod
+    def registration(event_id: bytes) -> bytes:
+        """`event/<id>`: the registration of an event of a record."""
+        return b"event/" + event_id.hex().encode()
+
     @staticmethod
     def repository(repository_id: str) -> bytes:
         """`repos/<repository>`; with a prefix of a name, the start of a scan of the matching repositories."""

@@ -21,11 +21,11 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.expiry import Expiry
 from tarn.core.ids import BranchId, TagId
 from tarn.core.rules import Settings
-from tarn.dump.files import Dumped, DumpFile, DumpFolder
-from tarn.dump.transfer import Restored, Transfer
 from tarn.lakefs.importing import HistoryImport
 from tarn.lakefs.state import ImportState
 from tarn.rpc.wire.call import Call
+from tarn.snapshot.repository.files import Dumped, DumpFile, DumpFolder
+from tarn.snapshot.repository.transfer import Restored, Transfer
 from tarn_proto.graveler.v1.repository_service_pb2 import Repository
 
 __all__ = ["Bringing"]

@@ -1,3 +1,1 @@
-"""Contract suites, fakes and fault injection; part of the package, so that other drivers can be tested with
-them.
-"""
+"""Contract suites; part of the package, so that other drivers can be tested with them."""

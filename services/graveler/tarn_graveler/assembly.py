@@ -16,6 +16,7 @@ from tarn.core.collection import LIMITS, CollectionLimits
 from tarn.core.levels import ALL_FEATURES, Feature, FeatureGate
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
+from tarn.kv.record_events import JournaledKv
 from tarn.telemetry.operations import Operations
 from tarn_graveler.branch.building import Builder, InlineBuilder
 from tarn_graveler.branch.committing import Committing
@@ -115,7 +116,7 @@ class GravelerSettings:
         online: of the deletion of private blocks.
         keeps_reads: whether the replica keeps the journal of reads; must be equal in all replicas.
         quotas: the limits of repositories and users for which none were set.
-        keeps_events: whether writes and deletes of objects leave events; must be equal in all replicas.
+        keeps_events: whether changes of objects and records leave events; must be equal in all replicas.
     """
 
     installation_id: str
@@ -165,6 +166,7 @@ class Graveler:
     Attributes:
         journal: notes what is looked up; None: nothing does. The application adds it.
         features: refuses what the store's feature level does not allow (`Replica.features`).
+        keeps_events: as in `GravelerSettings`.
     """
 
     clock: Clock
@@ -232,6 +234,7 @@ class Graveler:
     cleaner: Cleaner
     journal: ReadJournal | None = None
     features: FeatureGate = ALL_FEATURES
+    keeps_events: bool = False
 
     def gateways_prove(self) -> bool:
         """Whether all gateways that may run prove who they are; those of release 0.9.0 do not."""
@@ -257,6 +260,8 @@ def assemble(
 
     One long function: it lists all parts in the order of the floors, and each gets only parts above it in the list.
     """
+    if settings.keeps_events:
+        kv = JournaledKv(kv, settings.installation_id, clock, ids, features)
     keys, limits = InstallationKeys(settings.installation_id), settings.collection
     builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
     # --- records
@@ -271,11 +276,11 @@ def assemble(
     commits = Commits(kv, blocks, repositories)
     tags = Tags(kv, repositories, clock, names, expired)
     collections = CollectionRecords(kv, repositories)
-    paths, pulls = (
+    paths, pulls, reads = (
         PathRecords(kv, repositories, tasks),
         PullRequests(kv, repositories, clock, ids),
+        ReadObjects(kv, blocks, clock, keys),
     )
-    reads = ReadObjects(kv, blocks, clock, keys)
     # --- graph
     bases = MergeBases(commits)
     path_changes = PathChanges(paths, commits, committed)
@@ -284,9 +289,8 @@ def assemble(
     refs = Refs(kv, repositories, branches, commits, reflog)
     # --- guards
     fences = fences or Fences(collections, expired, blocks, clock)
-    delay = DropDelay(settings.drop_delay_seconds)
+    delay, age = DropDelay(settings.drop_delay_seconds), AddressAge(clock, limits)
     drops = Drops(drop_list, repositories, clock, delay)
-    age = AddressAge(clock, limits)
     events = ObjectEvents(clock, ids, features, is_on=settings.keeps_events)
     # --- branch
     layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
@@ -323,7 +327,7 @@ def assemble(
     usage = UsageCounter(kv, iterators, layers, committed, daily)
     # --- versioning
     merges = Merges(commits, committed, moves, clock, paths, bases, fences)
-    diffing = Diffing(bases, layers, reading, committed, changes)
+    diffing = Diffing(bases, layers, reading, committed, changes, clock)
     # --- the life of repositories and branches, and collection
     expiring = BranchExpiring(
         repositories, branches, names, repository_settings, drops, drop_list, clock
@@ -339,6 +343,7 @@ def assemble(
     )
     return Graveler(
         features=features,
+        keeps_events=settings.keeps_events,
         clock=clock,
         committed=committed,
         collection_limits=limits,

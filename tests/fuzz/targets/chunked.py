@@ -15,10 +15,10 @@ from itertools import pairwise
 
 from tests.fuzz.targets.refusals import gateway
 from tests.fuzz.targets.signing import KEY, SCOPE, STAMP
+from tests.support.fuzz.target import PropertyError, Target
 
 from tarn.core.errors import TarnError
 from tarn.objects.checksums import BodySums
-from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.bodies.payload import PayloadPolicy, open_payload
 from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.s3error import S3Error

@@ -15,8 +15,8 @@ from botocore.credentials import Credentials
 from botocore.utils import percent_encode, percent_encode_sequence
 from tests.fuzz.targets.requests import request_of
 from tests.fuzz.targets.signing import ACCESS, KEY, NOW, NOW_US, REGION, SECRET
+from tests.support.fuzz.target import PropertyError, Target
 
-from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.http.head import HeadError
 from tarn_gateway.requests.address import parse_address
 from tarn_gateway.requests.query import parse_query

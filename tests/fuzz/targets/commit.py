@@ -7,10 +7,10 @@ import random
 import re
 
 from tests.fuzz.targets.refusals import corrupt_only
+from tests.support.fuzz.target import PropertyError, Target
 
 from tarn.core.commit import commit_id_of, from_json, to_json
 from tarn.core.errors import TarnError
-from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
 

@@ -12,10 +12,10 @@ from typing import Any, cast
 
 from tests.fuzz.targets.refusals import gateway, headers_are_headers, sendable
 from tests.fuzz.targets.xml import deep, document_type, named, other_reader, within
+from tests.support.fuzz.target import PropertyError, Target
 
 from tarn.core.cors import CORS_BYTES_MAX, CORS_RULES_MAX, CorsRule, cors_to_json, parse_cors
 from tarn.core.errors import Kind, TarnError
-from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.cors import CorsCache, cors_headers, preflight
 from tarn_gateway.documents.cors import cors_document, cors_parser
 from tarn_gateway.http import BodyReader, Headers, Request, Response

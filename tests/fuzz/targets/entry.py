@@ -10,6 +10,7 @@ import struct
 
 import pyarrow as pa
 from tests.fuzz.targets.refusals import corrupt_only
+from tests.support.fuzz.target import PropertyError, Target
 
 from tarn.core.entry import (
     HEAD_BYTES,
@@ -33,7 +34,6 @@ from tarn.core.errors import Kind, TarnError
 from tarn.core.listing.rangecolumns import columns_of, range_id_of, run_of_columns
 from tarn.core.listing.run import Run
 from tarn.core.part_list import PartList, parts_of
-from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
 

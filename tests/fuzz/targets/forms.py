@@ -11,8 +11,8 @@ import re
 
 from tests.fuzz.targets import signing
 from tests.fuzz.targets.refusals import gateway, headers_are_headers, sendable
+from tests.support.fuzz.target import PropertyError, Target
 
-from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.bodies.form import PostForm
 from tarn_gateway.documents.tagging import parse_tagging_document
 from tarn_gateway.http import BodyReader, Headers, Request, Response

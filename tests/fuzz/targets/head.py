@@ -8,6 +8,7 @@ from __future__ import annotations
 from lxml import etree
 from tests.fuzz.targets.refusals import gateway, sendable
 from tests.fuzz.targets.requests import request_of
+from tests.support.fuzz.target import PropertyError, Target
 
 from tarn.core.entry import Checksum, Entry, pack, unpack, with_parts
 from tarn.core.errors import TarnError
@@ -15,7 +16,6 @@ from tarn.core.ids import parse_path, parse_repository_id
 from tarn.core.part_list import PartList
 from tarn.objects.byterange import ByteRange, parse_range
 from tarn.objects.conditions import http_date
-from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.bodies.checksums import parse_claims
 from tarn_gateway.http import Request, Response
 from tarn_gateway.http.head import HeadError

@@ -9,6 +9,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.fuzz.targets.parquet import mutations_of
+from tests.support.fuzz.target import PropertyError, Target
 
 from tarn.core.errors import Kind, TarnError
 from tarn.journal.days import decode_manifest
@@ -16,7 +17,6 @@ from tarn.journal.epochs import decode_epoch
 from tarn.journal.events import EVENT_SCHEMA
 from tarn.journal.files import FILE_LIMITS, decode_file, digest_of, encode_file
 from tarn.journal.footer import FOOTER_KEY, BranchFooter, Footer, TokenFooter
-from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
 

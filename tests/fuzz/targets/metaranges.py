@@ -8,11 +8,11 @@ import re
 import pyarrow as pa
 from tests.fuzz.targets.parquet import mutations_of
 from tests.fuzz.targets.refusals import corrupt_only
+from tests.support.fuzz.target import PropertyError, Target
 
 from tarn.block.rangefile import METARANGE_SCHEMA, decode_metarange, encode_metarange
 from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId
-from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
 

@@ -6,12 +6,12 @@ import base64
 import random
 
 from tests.fuzz.targets.refusals import gateway
+from tests.support.fuzz.target import PropertyError, Target
 
 from tarn.core.access.caller_token import issue, verify
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import AccessKeyId, UserId
 from tarn.rpc.wire.pagination import Argument, PageTokens
-from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.bucket_cache import Place
 from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.operations import listing

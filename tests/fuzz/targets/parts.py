@@ -7,10 +7,10 @@ import random
 import pyarrow as pa
 import pyarrow.parquet as pq
 from tests.fuzz.targets.parquet import mutations_of
+from tests.support.fuzz.target import PropertyError, Target
 
 from tarn.core.parquet import UNREADABLE, ParquetLimits, read_batches, read_table
 from tarn.kv.port import ROW_SCHEMA
-from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
 

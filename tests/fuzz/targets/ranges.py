@@ -9,13 +9,13 @@ import re
 import pyarrow as pa
 from tests.fuzz.targets.parquet import mutations_of
 from tests.fuzz.targets.refusals import corrupt_only
+from tests.support.fuzz.target import PropertyError, Target
 
 from tarn.block.rangefile import decode_range, encode_range
 from tarn.core.entry import HEAD_BYTES
 from tarn.core.errors import TarnError
 from tarn.core.ids import RangeId
 from tarn.core.listing.rangecolumns import RANGE_SCHEMA, range_id_of
-from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
 

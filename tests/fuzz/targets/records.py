@@ -6,6 +6,7 @@ import random
 from collections.abc import Callable
 
 from tests.fuzz.targets.refusals import corrupt_only
+from tests.support.fuzz.target import PropertyError, Target
 
 from tarn.core.errors import TarnError
 from tarn.kv import (
@@ -18,7 +19,6 @@ from tarn.kv import (
     task_records,
 )
 from tarn.kv.namespace_records import decode_namespace, encode_namespace
-from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
 

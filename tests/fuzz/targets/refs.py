@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tests.fuzz.targets.refusals import gateway
+from tests.support.fuzz.target import PropertyError, Target
 
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import (
@@ -14,7 +15,6 @@ from tarn.core.ids import (
 )
 from tarn.core.moments import Ago, At, Back, Moment, iso_time
 from tarn.core.refs import is_commit_id, may_be_prefix, parse_ref
-from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.s3request import branch_to_write

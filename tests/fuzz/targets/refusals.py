@@ -7,9 +7,9 @@ from collections.abc import Callable
 from typing import TypeVar
 
 from lxml import etree
+from tests.support.fuzz.target import PropertyError
 
 from tarn.core.errors import Kind, TarnError
-from tarn.testing.fuzz.target import PropertyError
 from tarn_gateway.http import Headers, Request, Response
 from tarn_gateway.http.response_writer import Framing, render_head
 from tarn_gateway.s3error import S3Error, error_response, from_tarn_error

@@ -6,8 +6,8 @@ An input is a method, a target and headers, one a line, an empty line, and a bod
 from __future__ import annotations
 
 from starlette.requests import Request
+from tests.support.fuzz.target import PropertyError, Target
 
-from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_api import browsers, signing_in
 from tarn_api.errors import ApiError
 from tarn_api.requests import Routes, decode_body, decode_parameters

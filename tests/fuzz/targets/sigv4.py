@@ -10,8 +10,8 @@ from __future__ import annotations
 from tests.fuzz.targets.refusals import gateway, headers_are_headers
 from tests.fuzz.targets.requests import request_of
 from tests.fuzz.targets.signing import KEY, NOW_US, sign_header, sign_query
+from tests.support.fuzz.target import PropertyError, Target
 
-from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.http.head import HeadError
 from tarn_gateway.s3error import S3Error

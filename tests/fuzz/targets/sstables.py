@@ -8,6 +8,8 @@ from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
 from tests.fuzz.targets.refusals import corrupt_only
+from tests.support.fuzz.target import PropertyError, Target
+from tests.support.peer_tables import message, number, stored_block, table, value
 
 from tarn.core.commit import Commit, commit_id_of
 from tarn.core.dump import from_line, to_line
@@ -19,8 +21,6 @@ from tarn.lakefs.conversion import commit_from, entry_from
 from tarn.lakefs.records import commit_of, entry_of, pair_of, range_of, ref_of
 from tarn.lakefs.sstable import Row, Table
 from tarn.lakefs.state import CopiedBlock
-from tarn.testing.fuzz.target import PropertyError, Target
-from tarn.testing.peer_tables import message, number, stored_block, table, value
 
 __all__ = ["TARGET"]
 

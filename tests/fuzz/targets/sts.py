@@ -6,6 +6,7 @@ import random
 from urllib.parse import quote_plus
 
 from lxml import etree
+from tests.support.fuzz.target import PropertyError, Target
 
 from tarn.core.access.actions import Action
 from tarn.core.access.session_policy import (
@@ -15,7 +16,6 @@ from tarn.core.access.session_policy import (
     require_within_limits,
 )
 from tarn.core.errors import Kind, TarnError
-from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway import sts
 from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.sts import StsError

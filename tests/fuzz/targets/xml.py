@@ -8,10 +8,10 @@ from collections.abc import Callable, Iterator
 from xml.etree import ElementTree as ET
 
 from tests.fuzz.targets.refusals import gateway
+from tests.support.fuzz.target import PropertyError, Target
 
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.object_tags import TAGS_MAX, is_tag_key, is_tag_value
-from tarn.testing.fuzz.target import PropertyError, Target
 from tarn_gateway.documents.tagging import parse_tagging_document, tagging_document
 from tarn_gateway.documents.xml_in import (
     DELETE_KEYS_MAX,

@@ -8,10 +8,11 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from tests.support.fuzz.target import PropertyError, Target
+
 from tarn.config.errors import ConfigError
 from tarn.config.key_table import KEYS
 from tarn.config.loading import load
-from tarn.testing.fuzz.target import PropertyError, Target
 
 __all__ = ["TARGET"]
 

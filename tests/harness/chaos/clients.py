@@ -15,6 +15,7 @@ from hashlib import md5
 from xml.sax.saxutils import escape
 
 from lxml import etree
+from tests.support.check.history import ABSENT, Op, OpKind, Outcome
 
 from chaos.ledger import Ledger
 from chaos.metadata import Metadata
@@ -22,7 +23,6 @@ from chaos.reads import finish_read, finish_unread, note_of, read_page
 from chaos.s3 import LostError, S3Client
 from chaos.wire import Answer
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.check.history import ABSENT, Op, OpKind, Outcome
 
 __all__ = ["Client", "Habits"]
 

@@ -6,13 +6,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
+from tests.support.check.history import Commit
+
 from chaos.clients import Client
 from chaos.ledger import Ledger
 from chaos.metadata import Metadata
 from chaos.reads import page_of
 from chaos.s3 import S3Client, Target
 from tarn.core.errors import Kind, TarnError
-from tarn.testing.check.history import Commit
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
 __all__ = ["FinalCheck"]

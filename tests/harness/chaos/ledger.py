@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from tarn.testing.check.history import History, Op, OpKind, Outcome
+from tests.support.check.history import History, Op, OpKind, Outcome
 
 __all__ = ["Ledger", "Timed", "WallHistory", "body_of"]
 

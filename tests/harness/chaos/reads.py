@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 
 from lxml import etree
+from tests.support.check.history import ABSENT, Op, OpKind, Outcome
 
 from chaos.ledger import Ledger
 from chaos.wire import Answer
-from tarn.testing.check.history import ABSENT, Op, OpKind, Outcome
 
 __all__ = ["finish_read", "finish_unread", "note_of", "page_of", "read_page"]
 

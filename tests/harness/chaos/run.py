@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from slowness import scaled
+from tests.support.check.checker import Report, Violation, check
+from tests.support.check.history import OpKind, Outcome
 
 from chaos.clients import Client, Habits
 from chaos.fault_schedule import FaultEvent, FaultProfile, FaultSchedule
@@ -19,8 +21,6 @@ from chaos.metadata import metadata_of
 from chaos.node import Node
 from chaos.s3 import S3Client, Target
 from chaos.wire import Wires
-from tarn.testing.check.checker import Report, Violation, check
-from tarn.testing.check.history import OpKind, Outcome
 
 __all__ = ["Plan", "Run", "play"]
 

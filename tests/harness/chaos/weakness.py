@@ -6,8 +6,8 @@ import asyncio
 from typing import Any
 
 from tests.sim.lake_guards import GUARDS
+from tests.support.faults.guards import Guard, Weakening
 
-from tarn.testing.faults.guards import Guard, Weakening
 from tarn_graveler.branch.staging import Staging
 
 __all__ = ["weaken"]

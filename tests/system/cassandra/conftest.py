@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 from graveler_service import Service, running_service
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.kv.cassandra import CassandraSettings
 from tarn.testing.contract.cassandra_store import open_store
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 
 @pytest.fixture

@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 from collector_lab import check_history, collector_lab
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.kv.cassandra import CassandraSettings
 from tarn.testing.contract.cassandra_store import open_store
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = pytest.mark.cassandra
 

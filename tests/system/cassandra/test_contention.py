@@ -13,6 +13,7 @@ import pytest
 from cassandra_lake import ShiftedClock, replica_on
 from cassandra_proxies import Cluster, statement_id
 from lake import MAIN, create_repository
+from tests.support.faults.tcp_proxy import Loss
 
 from tarn.block.mem import MemBlockStore
 from tarn.core.condition import WriteCondition
@@ -21,7 +22,6 @@ from tarn.core.errors import Kind, TarnError
 from tarn.kv.cassandra import CassandraSettings, open_cassandra
 from tarn.kv.records import Repository
 from tarn.rpc.process.system import SystemIds
-from tarn.testing.faults.tcp_proxy import Loss
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.records.branches import BranchName

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from cassandra_lake import ShiftedClock
 from cassandra_proxies import Cluster, kv_url
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.config import Config, load
 from tarn.kv.cassandra import CassandraSettings
@@ -15,7 +16,6 @@ from tarn.kv.replicas import Replica
 from tarn.kv.upgrading import raise_level
 from tarn.rpc.process.system import SystemIds
 from tarn.testing.contract.cassandra_store import open_store as open_session
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_cli.doctor import Finding, Level, examine
 from tarn_cli.node.kv_url import kv_variables
 

@@ -25,9 +25,8 @@ from chaos.node import Node
 from chaos.s3 import S3Client, Target
 from chaos.wire import Wires
 from slowness import scaled
-
-from tarn.testing.check.checker import Violation, check
-from tarn.testing.check.history import OpKind, Outcome
+from tests.support.check.checker import Violation, check
+from tests.support.check.history import OpKind, Outcome
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.slow, pytest.mark.timeout(600)]
 

@@ -27,10 +27,10 @@ from running_tarn import (
     wait_until_up,
 )
 from slowness import scaled
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.kv.embedded.reading import open_embedded_to_read
 from tarn.kv.fence import FenceState, fence_partition
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.timeout(400)]
 
@@ -174,8 +174,8 @@ def test_a_lake_moves_to_cassandra_and_back(
 
     dump = tmp_path / "dump"
     process = start_kv("dump", "--config", old, str(dump), *slowly)
-    index = dump / "index.jsonl"
-    until(lambda: index.exists() and index.read_bytes().count(b"\n") > 3, process)
+    content = dump / "content"
+    until(lambda: len(list(content.rglob("*.zst"))) > 3, process)
     kill(process)
     assert kv("dump", "--config", old, str(dump))["changed_meanwhile"] == 0
     rows = kv("verify", str(dump), old)["rows"]

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 from cassandra_lake import ShiftedClock, replica_on
 from lake import MAIN, create_repository, entry
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.block.mem import MemBlockStore
 from tarn.core.listing.pages import PageRequest
@@ -22,7 +23,6 @@ from tarn.kv.cassandra import CassandraKv, CassandraSettings
 from tarn.kv.port import Group, Partition, PartitionKind
 from tarn.kv.records import Repository
 from tarn.testing.contract.cassandra_store import open_store
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.records.branches import BranchName

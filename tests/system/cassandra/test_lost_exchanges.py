@@ -23,8 +23,8 @@ from cassandra_cases import (
     TwoCompletions,
 )
 from cassandra_losses import Ending, Losing, ReplicaPair, pairs_on
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_graveler.records import claiming
 
 pytestmark = [

@@ -9,8 +9,7 @@ import pytest
 from cassandra_proxies import kv_url
 from last_release import last_release
 from mixed_services import judged, other_gateway, separate_node
-
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.long, pytest.mark.timeout(600)]
 

@@ -17,8 +17,7 @@ from chaos.run import Plan, play
 from chaos.s3 import Target
 from last_release import last_release
 from slowness import scaled
-
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.long, pytest.mark.timeout(600)]
 

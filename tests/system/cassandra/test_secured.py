@@ -15,6 +15,8 @@ from cassandra.cluster import Cluster, NoHostAvailable
 from cassandra_proxies import kv_url
 from cassandra_tls import Identity, identity_of, secured
 from running_tarn import running_tarn
+from tests.support.faults.tcp_proxy import TcpProxy
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.config import Config, SecretChanges, load
 from tarn.core.errors import Kind, TarnError
@@ -25,8 +27,6 @@ from tarn.kv.cassandra.store import CassandraKv
 from tarn.kv.opening import open_store as open_metadata
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.testing.contract.cassandra_store import open_store
-from tarn.testing.faults.tcp_proxy import TcpProxy
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 
 pytestmark = [pytest.mark.cassandra, pytest.mark.slow]
 

@@ -9,10 +9,10 @@ import pytest
 from cassandra_proxies import Cluster, kv_url
 from chaos.node import Node
 from running_tarn import BIN, clean_environment
+from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.kv.cassandra import CassandraSettings
 from tarn.testing.contract.cassandra_store import open_store
-from tarn.testing.servers.cassandra_nodes import CassandraNodes
 from tarn_cli.node.kv_url import AS_MANY_AS_NODES
 
 pytestmark = pytest.mark.cassandra

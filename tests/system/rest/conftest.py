@@ -23,8 +23,8 @@ from rest_clients import sdk_of
 from rest_server import RestServer
 from running_lakefs import beside, running_lakefs
 from running_tarn import RunningTarn, launch, set_up, stop, wait_until_up
+from tests.support.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 
-from tarn.testing.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 from tarn_api.operations.table import HANDLERS
 
 ROOT = Path(__file__).parents[3]

@@ -18,8 +18,7 @@ from rest_clients import blocks
 from rest_server import RestServer
 from slowness import scaled
 from spark_jobs import driver, jars_of, run_job, set_up
-
-from tarn.testing.servers import s3_server
+from tests.support.servers import s3_server
 
 JAR = LAKECTL.with_name("hadoop-lakefs.jar")
 PAGE = "hadoop-lakefs.md"

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.clock import ManualClock
 
 from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.lru_cache import LruCache
 from tarn.aio.ttl_cache import TtlCache
-from tarn.testing.clock import ManualClock
 
 KEYS = st.integers(0, 5)
 STEPS = st.lists(

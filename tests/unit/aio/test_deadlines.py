@@ -5,11 +5,11 @@ import random
 from typing import Any
 
 import pytest
+from tests.support.clock import ManualClock
+from tests.support.servers.toy_service import until
 
 from tarn.aio import deadlines
 from tarn.aio.deadlines import DeadlineSweep
-from tarn.testing.clock import ManualClock
-from tarn.testing.servers.toy_service import until
 
 
 @pytest.fixture(autouse=True)

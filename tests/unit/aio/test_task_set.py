@@ -3,9 +3,9 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support.servers.toy_service import until
 
 from tarn.aio.task_set import TaskSet
-from tarn.testing.servers.toy_service import until
 
 
 async def test_an_error_is_logged_and_the_other_tasks_go_on(

@@ -14,11 +14,11 @@ from urllib.request import Request, urlopen
 import pytest
 from rest_service import Answer, Rest, basic, running_rest
 from s3_stores import opened
+from tests.support.servers.s3_server import S3Server
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey
 from tarn.rpc.process.system import SystemClock
-from tarn.testing.servers.s3_server import S3Server
 
 MAIN = "/repositories/lake/branches/main"
 REFS = "/repositories/lake/refs/main/objects"

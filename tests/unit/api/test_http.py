@@ -15,6 +15,7 @@ from certificates import Authority, MountedSecret
 from cryptography import x509
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.clock import ManualClock
 from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
@@ -22,7 +23,6 @@ from tarn.config import SecretChanges, SecretFiles, load
 from tarn.rpc.process.endpoint_tls import endpoint_tls
 from tarn.rpc.process.secret_watch import SecretWatch
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock
 from tarn_api.http import Exchange, HttpBounds, HttpServer
 
 SHORT = 0.2

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 from rest_service import FAILED_SIGN_INS, Answer, Rest, basic, running_rest
+from tests.support.clock import ManualClock
 
 from tarn.core.quota import Limits, QuotaKind
 from tarn.gate import addresses
 from tarn.gate.request_queue import LIMIT_MIN, WAIT_MAX_S
-from tarn.testing.clock import ManualClock
 from tarn_api.endpoint import _PUBLIC_REQUESTS
 from tarn_proto.auth.v1.session_key_service_pb2 import CreateSessionKeyRequest, Permission
 

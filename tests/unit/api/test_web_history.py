@@ -30,7 +30,7 @@ async def commit(user: WebUser, message: str, branch: str = "main") -> str:
     """Commits, and returns the id."""
     answer = await user.post(f"{LAKE}/commit", {"branch": branch, "message": message})
     assert answer.status == 303, answer.body
-    return answer.headers["location"].rpartition("/")[2]
+    return answer.headers["location"].rpartition("/")[2].partition("?")[0]
 
 
 async def sent(user: WebUser, page: WebPage, button: str, **changed: str) -> WebPage:

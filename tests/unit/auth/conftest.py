@@ -9,6 +9,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
 
 import pytest
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.client.auth import AuthClient, NewCredential
 from tarn.kv.keys import AuthKeys
@@ -16,7 +17,6 @@ from tarn.kv.mem import MemKv
 from tarn.kv.port import Kv, OutcomeUnknownError, Row
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.wire.call import Call
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn_auth.application import AuthApplication
 
 SECRET = bytes(range(32))

@@ -6,11 +6,11 @@ from collections.abc import Awaitable
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.clock import ManualClock
 
 from tarn.client.auth import NewCredential, Session
 from tarn.core.access.actions import Action
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.clock import ManualClock
 from tarn_auth.log_in import Nonces
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ import asyncio
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.keys import AuthKeys
 from tarn.kv.mem import MemKv
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn_auth.application import AuthApplication
 from tarn_auth.registers import Registers
 from tarn_auth.secret_mark import check_secret

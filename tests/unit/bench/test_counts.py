@@ -9,12 +9,12 @@ from typing import Any
 
 import pytest
 from bench.counts import OPERATIONS, SMALL, Counts, cheapest, off_instructions, served
+from tests.support.unhandled import no_unhandled_errors
 
 from tarn.gate.request_queue import RequestQueue
 from tarn.kv.embedded.store import EmbeddedKv
 from tarn.rpc.process.defects import new_loop
 from tarn.rpc.process.log import LogConfig, logging_to
-from tarn.testing.unhandled import no_unhandled_errors
 
 pytestmark = [
     pytest.mark.timeout(120),

@@ -9,8 +9,7 @@ from bench.load.signing import Signer
 from botocore.auth import S3SigV4Auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
-
-from tarn.testing.clock import ManualClock
+from tests.support.clock import ManualClock
 
 KEY, SECRET = "TARNEXAMPLE", "secretexample"
 

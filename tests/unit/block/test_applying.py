@@ -10,14 +10,14 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.clock import ManualClock
+from tests.support.listings import Listing, change_sets, run_of, sample_entry, staged
 
 from tarn.block.applying import overlaid
 from tarn.block.mem import MemBlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.block.rangereader import RangeReader
 from tarn.core.listing.run import EMPTY_RUN
-from tarn.testing.clock import ManualClock
-from tarn.testing.listings import Listing, change_sets, run_of, sample_entry, staged
 
 
 def reader_in(directory: str | Path) -> RangeReader:

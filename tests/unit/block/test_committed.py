@@ -14,6 +14,20 @@ import pytest
 from examples import FEWER
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.clock import ManualClock
+from tests.support.listings import (
+    Change,
+    Listing,
+    applied,
+    change_sets,
+    changes_between,
+    counts_of,
+    listings,
+    paths,
+    run_of,
+    sample_entry,
+    staged,
+)
 
 from tarn.block.committed import NOT_CACHED, BuildResult, Committed
 from tarn.block.mem import MemBlockStore
@@ -27,20 +41,6 @@ from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.changes import Counts
 from tarn.core.listing.diff import DiffPage
 from tarn.core.listing.metarange import EMPTY_METARANGE
-from tarn.testing.clock import ManualClock
-from tarn.testing.listings import (
-    Change,
-    Listing,
-    applied,
-    change_sets,
-    changes_between,
-    counts_of,
-    listings,
-    paths,
-    run_of,
-    sample_entry,
-    staged,
-)
 
 SPACE = "mem://lake"
 EMPTY = EMPTY_METARANGE.metarange_id

@@ -10,6 +10,15 @@ from unittest import mock
 
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.clock import ManualClock
+from tests.support.listings import (
+    Listing,
+    applied,
+    change_sets,
+    listings,
+    sample_entry,
+    staged,
+)
 
 from tarn.block import applying
 from tarn.block.committed import BuildResult, Committed
@@ -19,15 +28,6 @@ from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.spans import PathSpan
-from tarn.testing.clock import ManualClock
-from tarn.testing.listings import (
-    Listing,
-    applied,
-    change_sets,
-    listings,
-    sample_entry,
-    staged,
-)
 
 SPACE = "mem://lake"
 RULES = st.builds(

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.clock import ManualClock
+from tests.support.listings import Listing, run_of, sample_entry
 
 from tarn.block.comparing import Window, compared
 from tarn.block.mem import MemBlockStore
@@ -13,8 +15,6 @@ from tarn.block.rangecache import RangeCache
 from tarn.block.rangefile import describe_range, encode_range, range_path
 from tarn.block.rangereader import RangeReader
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
-from tarn.testing.clock import ManualClock
-from tarn.testing.listings import Listing, run_of, sample_entry
 
 SPACE = "mem://lake"
 

@@ -8,12 +8,12 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.clock import ManualClock
 
 from tarn.block.local import LocalBlockStore, group_writer, open_local
 from tarn.block.local.small import SmallWriter
 from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.clock import ManualClock
 from tarn.testing.contract.block_samples import data_path
 
 BODY = bytes(1000)

@@ -5,11 +5,11 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.clock import ManualClock
 
 from tarn.block.local import open_local
 from tarn.block.port import BlockKey
 from tarn.core.errors import Kind, TarnError
-from tarn.testing.clock import ManualClock
 
 SMALL = BlockKey("local://lake", "data/2026010100/" + "1" * 32)
 LARGE = BlockKey("local://lake", "data/2026010100/" + "2" * 32)

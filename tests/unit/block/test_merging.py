@@ -14,6 +14,17 @@ from examples import FEWER
 from hypothesis import given
 from hypothesis import strategies as st
 from merges_by_definition import Conflict, Trio, merge_by_definition, rewritten, trios
+from tests.support.clock import ManualClock
+from tests.support.listings import (
+    Listing,
+    applied,
+    change_sets,
+    changes_between,
+    counts_of,
+    listings,
+    sample_entry,
+    staged,
+)
 
 from tarn.block import merging
 from tarn.block.committed import Committed
@@ -29,17 +40,6 @@ from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice, ChoiceRule, Side
 from tarn.core.listing.metarange import EMPTY_METARANGE, RangeInfo
 from tarn.core.listing.tally import ChangeStats
-from tarn.testing.clock import ManualClock
-from tarn.testing.listings import (
-    Listing,
-    applied,
-    change_sets,
-    changes_between,
-    counts_of,
-    listings,
-    sample_entry,
-    staged,
-)
 
 SPACE = "mem://lake"
 EMPTY = EMPTY_METARANGE.metarange_id

@@ -9,12 +9,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from hypothesis import given
+from tests.support.listings import Listing, listings, paths, run_of, sample_entry
 
 from tarn.block import rangecache
 from tarn.block.rangecache import CachedRange, RangeCache
 from tarn.core.ids import RangeId
 from tarn.core.listing.run import RUN_SCHEMA, Run
-from tarn.testing.listings import Listing, listings, paths, run_of, sample_entry
 
 ONE, TWO, THREE = (RangeId(digit * 64) for digit in "123")
 

@@ -7,6 +7,7 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.listings import Listing, listings, run_of, sample_entry
 
 from tarn.block.rangefile import (
     METARANGE_SCHEMA,
@@ -23,7 +24,6 @@ from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import MetarangeId, RangeId
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
 from tarn.core.listing.rangecolumns import RANGE_SCHEMA, columns_of
-from tarn.testing.listings import Listing, listings, run_of, sample_entry
 
 ROWS = {f"k{number:03}": sample_entry(number) for number in range(100)}
 RUN = run_of(ROWS)

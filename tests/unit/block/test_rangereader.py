@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.clock import ManualClock
+from tests.support.listings import run_of, sample_entry
 
 from tarn.block import rangereader
 from tarn.block.mem import MemBlockStore
@@ -20,8 +22,6 @@ from tarn.block.rangefile import (
 from tarn.block.rangereader import RangeReader
 from tarn.core.ids import RangeId
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
-from tarn.testing.clock import ManualClock
-from tarn.testing.listings import run_of, sample_entry
 
 SPACE = "mem://lake"
 

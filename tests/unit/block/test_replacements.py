@@ -12,6 +12,8 @@ from tempfile import TemporaryDirectory
 
 from hypothesis import example, given
 from hypothesis import strategies as st
+from tests.support.clock import ManualClock
+from tests.support.listings import Listing, applied, changes_between, run_of, staged
 
 from tarn.block.committed import Committed
 from tarn.block.mem import MemBlockStore
@@ -20,8 +22,6 @@ from tarn.block.rangecache import RangeCache
 from tarn.core.entry import TOMBSTONE, Entry, address_of, identity_of, pack, unpack
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
-from tarn.testing.clock import ManualClock
-from tarn.testing.listings import Listing, applied, changes_between, run_of, staged
 
 SPACE = "mem://lake"
 RULES = st.builds(

@@ -6,14 +6,14 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
+from tests.support.clock import ManualClock
+from tests.support.listings import sample_entry, staged
 
 from tarn.block.committed import Committed
 from tarn.block.mem import MemBlockStore
 from tarn.block.rangecache import RangeCache
 from tarn.core.ids import MetarangeId, RangeId
 from tarn.core.listing.breaks import BreakRule
-from tarn.testing.clock import ManualClock
-from tarn.testing.listings import sample_entry, staged
 
 SPACE = "mem://lake"
 PATHS = [f"k{number:03}" for number in range(0, 90, 3)]

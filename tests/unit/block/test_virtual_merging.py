@@ -10,6 +10,8 @@ from examples import FEWER
 from hypothesis import given
 from hypothesis import strategies as st
 from merges_by_definition import Trio, fold_by_definition, folds, merge_by_definition
+from tests.support.clock import ManualClock
+from tests.support.listings import Change, Listing, applied, changes_between, sample_entry, staged
 
 from tarn.block.committed import Committed
 from tarn.block.differences import DiffLeft
@@ -23,8 +25,6 @@ from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice
 from tarn.core.listing.folders import FolderPage
 from tarn.core.listing.virtual import UNDECIDED, FoldStep, VirtualBase, VirtualLeft
-from tarn.testing.clock import ManualClock
-from tarn.testing.listings import Change, Listing, applied, changes_between, sample_entry, staged
 
 SPACE = "mem://lake"
 RULES = st.builds(

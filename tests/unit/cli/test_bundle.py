@@ -8,11 +8,11 @@ import tarfile
 from pathlib import Path
 
 import pytest
+from tests.support.clock import ManualClock
 
 from tarn.config import KEYS, Config, load
 from tarn.telemetry.admin import AdminServer
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock
 from tarn_cli.bundle import LOG_BYTES_MAX, write_bundle
 from tarn_cli.doctor import Finding, Level
 

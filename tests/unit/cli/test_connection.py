@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 from certificates import Authority
 from running_tarn import clean_environment
+from tests.support.servers.toy_service import Toy
 
 from tarn.core.errors import Kind, TarnError
 from tarn.rpc.process.system import SystemClock, SystemIds
@@ -14,7 +15,6 @@ from tarn.rpc.process.tls import server_credentials
 from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import Tracing
-from tarn.testing.servers.toy_service import Toy
 from tarn_cli.connection import Connection, collect, connect, connect_to_compactor
 from tarn_cli.session import Session
 from tarn_cli.settings import Settings

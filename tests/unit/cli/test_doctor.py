@@ -9,6 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
+from tests.support.clock import ManualClock
 
 from tarn.block.local.store import LocalBlockStore
 from tarn.config import Config, load
@@ -23,7 +24,6 @@ from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn.telemetry.admin import AdminServer
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.process import register_process
-from tarn.testing.clock import ManualClock
 from tarn_cli.doctor import Finding, Level, examine, look_at_processes
 
 CLOCK = SystemClock()

@@ -15,7 +15,7 @@ from dumped_lake import commit, dump, fill, restore, shown, transfer
 from graveler_service import Service, reason_of, running_service
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.dump.files import DumpFile, DumpFolder
+from tarn.snapshot.repository.files import DumpFile, DumpFolder
 
 
 @pytest.fixture

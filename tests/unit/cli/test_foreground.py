@@ -17,9 +17,9 @@ from lake import Running, reached
 from lake_tasks import MAIN_KEY, done, handler_of, head, merges_of
 from served_service import ServedService, served_service
 from structlog.testing import capture_logs
+from tests.support.clock import ManualClock
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.clock import ManualClock
 from tarn_cli import foreground
 from tarn_cli.__main__ import run
 from tarn_proto.graveler.v1 import task_service_pb2 as pb

@@ -13,14 +13,13 @@ import pytest
 from dumped_lake import commit, dump, fill, restore, shown, transfer
 from graveler_service import Service, reason_of, running_service
 from lake import Running, ended, reached
+from tests.support.clock import RestlessClock
 
 from tarn.client.graveler import GravelerClient
 from tarn.core.commit import Commit, commit_id_of
 from tarn.core.dump import NoteLine, from_line, to_line
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, MetarangeId, RepositoryId
-from tarn.dump.files import DumpFile
-from tarn.dump.transfer import Transfer
 from tarn.fsck.check import check
 from tarn.fsck.progress import CheckProgress
 from tarn.fsck.session import FsckOptions
@@ -28,7 +27,8 @@ from tarn.fsck.state import open_state
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.rpc.wire.call import Call
-from tarn.testing.clock import RestlessClock
+from tarn.snapshot.repository.files import DumpFile
+from tarn.snapshot.repository.transfer import Transfer
 from tarn_graveler.records.claiming import PATIENCE_SECONDS
 
 

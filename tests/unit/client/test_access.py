@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.client.auth import AuthClient
 from tarn.core.access.service import Service
@@ -17,7 +18,6 @@ from tarn.gate.access import Access
 from tarn.gate.service_calls import ServiceCalls
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn_proto.auth.v1 import authorization_service_pb2 as pb
 from tarn_proto.auth.v1 import caller_pb2
 

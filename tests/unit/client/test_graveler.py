@@ -7,6 +7,7 @@ import pytest
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
+from tests.support.servers.toy_service import Toy, call_in, failure
 
 from tarn.client.graveler import GravelerClient, ListingPage, Located
 from tarn.core.errors import Kind, Reason, TarnError
@@ -16,7 +17,6 @@ from tarn.rpc.process.system import SystemClock
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
 from tarn.rpc.wire.methods import unary_methods
-from tarn.testing.servers.toy_service import Toy, call_in, failure
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
     commit_service_pb2,
@@ -383,6 +383,7 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.compact_branch(call, "repo", "dev", force=True, is_background=True)
     await client.staging_statistics(call, "repo", "dev", rows_max=5)
     await client.get_compaction_pause(call)
+    assert await client.list_compactors(call) == []
     await client.begin_compaction_pause(call, 60)
     await client.end_compaction_pause(call)
     await ask_for_commits(client, call)

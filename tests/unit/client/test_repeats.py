@@ -9,6 +9,7 @@ from contextlib import suppress
 from functools import partial
 
 import pytest
+from tests.support.servers.toy_service import serving, until
 
 from tarn.client import AsyncClient, Client
 from tarn.client.errors import (
@@ -20,7 +21,6 @@ from tarn.client.errors import (
     UnknownOutcomeError,
 )
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.servers.toy_service import serving, until
 
 # grpc.aio shares one poller among the event loops of a process; one loop keeps tests apart from it.
 pytestmark = pytest.mark.asyncio(loop_scope="session")

@@ -8,13 +8,13 @@ from collections.abc import Awaitable, Callable
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from tests.support.clock import ManualClock
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey, BlockNotFoundError, read_whole
 from tarn.collection import erasure_files, outcomes, purging, quarantine, root_files
 from tarn.collection.outcomes import Outcome
 from tarn.core.errors import Kind, TarnError
-from tarn.testing.clock import ManualClock
 
 NAMESPACE = "mem://lake"
 PATH = "_tarn/collection/x/file.parquet"

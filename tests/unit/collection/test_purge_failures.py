@@ -10,13 +10,13 @@ import pytest
 from dumped_lake import commit
 from graveler_service import reason_of
 from purge_lab import PurgeLab, purge_lab
+from tests.support.clock import SeededIds
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey
 from tarn.collection.purging import is_due
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import physical_path
-from tarn.testing.clock import SeededIds
 
 
 @pytest.fixture

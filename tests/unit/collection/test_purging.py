@@ -13,6 +13,7 @@ from dumped_lake import another_installation, commit, dump, restore
 from graveler_service import reason_of
 from lake import Running, reached
 from purge_lab import ATTEMPT, DAY_S, KEYS, PurgeLab, purge_lab
+from tests.support.clock import SeededIds
 
 from tarn.block.local import open_local
 from tarn.block.port import BlockKey
@@ -24,7 +25,6 @@ from tarn.core.ids import UserId, physical_path
 from tarn.core.levels import LEVEL_FIRST, FeatureGate
 from tarn.kv.register import REGISTER_TRIES
 from tarn.rpc.client.inprocess import InProcessTransport
-from tarn.testing.clock import SeededIds
 from tarn_auth import authorizer
 from tarn_graveler.application import endpoints_of
 

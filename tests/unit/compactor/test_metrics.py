@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from tests.support.clock import ManualClock
+
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock
 from tarn_compactor.counts import Counts
 from tarn_compactor.metrics import REPOSITORIES_MAX, register_staging
 from tarn_proto.graveler.v1 import staging_event_service_pb2 as pb

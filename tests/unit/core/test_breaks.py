@@ -6,11 +6,11 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.listings import Listing, listings, paths, run_of, sample_entry
 
 from tarn.block.rangefile import describe_range
 from tarn.core.listing.breaks import BreakRule, Cutter, hash_paths
 from tarn.core.listing.run import Run
-from tarn.testing.listings import Listing, listings, paths, run_of, sample_entry
 
 MASK = (1 << 64) - 1
 

@@ -6,10 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-
-from tarn.core.entry import TOMBSTONE
-from tarn.core.listing.diff import DIFF_SCHEMA, DiffRows, diff_changes, diff_runs
-from tarn.testing.listings import (
+from tests.support.listings import (
     Change,
     Listing,
     applied,
@@ -19,6 +16,9 @@ from tarn.testing.listings import (
     run_of,
     sample_entry,
 )
+
+from tarn.core.entry import TOMBSTONE
+from tarn.core.listing.diff import DIFF_SCHEMA, DiffRows, diff_changes, diff_runs
 
 ENTRY_BYTES = len(sample_entry(1))
 

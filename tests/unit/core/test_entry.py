@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.listings import entries
 
 from tarn.core.entry import (
     HEAD_BYTES,
@@ -32,7 +33,6 @@ from tarn.core.entry import (
     unpack,
 )
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.listings import entries
 
 PLAIN = Entry(
     size=1024, mtime_us=1_790_000_000_000_000, address=bytes(range(16)), md5=bytes(range(16, 32))

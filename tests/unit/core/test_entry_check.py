@@ -9,6 +9,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.listings import entries
 
 from tarn.core.entry import (
     ENTRY_BYTES_MAX,
@@ -33,7 +34,6 @@ from tarn.core.entry_check import (
 )
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.object_tags import TAGS_MAX
-from tarn.testing.listings import entries
 
 PLAIN = Entry(1024, 1_790_000_000_000_000, bytes(range(16)), bytes(range(16, 32)))
 FULL = replace(

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.listings import Change, Listing, changes_between, run_of, sample_entry
 
 from tarn.core.entry import unpack
 from tarn.core.listing.diff import diff_runs
 from tarn.core.listing.folders import Folder, FolderTally
 from tarn.core.listing.tally import ChangeStats
-from tarn.testing.listings import Change, Listing, changes_between, run_of, sample_entry
 
 # Rarely a delimiter, a prefix of one, or text that is longer in bytes than in characters.
 PATHS = st.text("ab/é😀", min_size=1, max_size=6) | st.builds(

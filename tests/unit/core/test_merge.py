@@ -6,11 +6,7 @@ from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
-
-from tarn.core.entry import TOMBSTONE, pack, unpack
-from tarn.core.listing.changes import Counts, apply_changes, overlay, upto
-from tarn.core.listing.run import EMPTY_RUN, Run, concat_runs
-from tarn.testing.listings import (
+from tests.support.listings import (
     Listing,
     applied,
     change_sets,
@@ -19,6 +15,10 @@ from tarn.testing.listings import (
     run_of,
     sample_entry,
 )
+
+from tarn.core.entry import TOMBSTONE, pack, unpack
+from tarn.core.listing.changes import Counts, apply_changes, overlay, upto
+from tarn.core.listing.run import EMPTY_RUN, Run, concat_runs
 
 
 def rows(run: Run) -> list[tuple[str, bytes]]:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.listings import paths
 
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import RangeId
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange, RangeInfo
-from tarn.testing.listings import paths
 
 ONE = RangeInfo(RangeId("ab" * 32), "a", "c", 3, 300, 30)
 TWO = RangeInfo(RangeId("cd" * 32), "é", "ü\0", 2, 200, -1)

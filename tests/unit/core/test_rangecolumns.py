@@ -8,12 +8,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.listings import Listing, entries, listings, run_of, sample_entry
 
 from tarn.core.entry import HEAD_BYTES, Checksum, Entry, pack
 from tarn.core.errors import Kind, TarnError
 from tarn.core.listing.rangecolumns import RANGE_SCHEMA, columns_of, range_id_of, run_of_columns
 from tarn.core.listing.run import Run, concat_runs
-from tarn.testing.listings import Listing, entries, listings, run_of, sample_entry
 
 GOLDEN = {
     "a/plain": pack(Entry(5, 7, bytes(range(16)), bytes(range(16, 32)))),

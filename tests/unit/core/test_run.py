@@ -6,6 +6,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.listings import Listing, change_sets, listings, paths, run_of, sample_entry
 
 from tarn.core.entry import HEAD_BYTES, TOMBSTONE, is_tombstone
 from tarn.core.errors import Kind, TarnError
@@ -19,7 +20,6 @@ from tarn.core.listing.run import (
     run_of_batch,
     tombstones_of,
 )
-from tarn.testing.listings import Listing, change_sets, listings, paths, run_of, sample_entry
 
 
 def batch(names: list[object], values: list[object]) -> pa.RecordBatch:

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.listings import Change, Listing, changes_between, run_of, sample_entry
 
 from tarn.block.rangefile import describe_range
 from tarn.core.entry import pack, unpack
@@ -15,7 +16,6 @@ from tarn.core.listing.diff import DIFF_SCHEMA, diff_runs
 from tarn.core.listing.run import heads_of
 from tarn.core.listing.sizes import bounded, sum_of, sums_of_groups
 from tarn.core.listing.tally import ChangeStats, ChangeTally
-from tarn.testing.listings import Change, Listing, changes_between, run_of, sample_entry
 
 PATHS = st.text("ab/é", min_size=1, max_size=4)
 LISTINGS = st.dictionaries(PATHS, st.integers(0, 5).map(sample_entry), max_size=30)

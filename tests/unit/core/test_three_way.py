@@ -13,12 +13,12 @@ from merges_by_definition import (
     rewritten,
     trios,
 )
+from tests.support.listings import Listing, run_of, sample_entry
 
 from tarn.core.listing.changes import apply_changes
 from tarn.core.listing.choice import REFUSE, Choice, ChoiceRule, Side
 from tarn.core.listing.run import Run, concat_runs
 from tarn.core.listing.three_way import CONFLICT_SCHEMA, RunMerge, merge_runs
-from tarn.testing.listings import Listing, run_of, sample_entry
 
 ONE, TWO, THREE = (sample_entry(number) for number in (1, 2, 3))
 ONE_AGAIN = rewritten(ONE)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from hypothesis import given
 from merges_by_definition import fold_by_definition, folds, rewritten
+from tests.support.listings import Listing, listings, run_of, sample_entry
 
 from tarn.core.entry import identity_of
 from tarn.core.ids import RangeId
@@ -13,7 +14,6 @@ from tarn.core.listing.metarange import RangeInfo
 from tarn.core.listing.run import Run
 from tarn.core.listing.three_way import merge_runs
 from tarn.core.listing.virtual import UNDECIDED, FoldStep, decided, fold_rows, reduced
-from tarn.testing.listings import Listing, listings, run_of, sample_entry
 
 ONE, TWO, THREE = (sample_entry(number) for number in (1, 2, 3))
 PAIR = [FoldStep(0, 1, 2)]

@@ -25,6 +25,7 @@ from botocore.auth import S3SigV4Auth, S3SigV4QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
 from lxml import etree
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey, FileSlice
@@ -38,7 +39,6 @@ from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.log import AuditConfig, AuditLog, auditing
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn_gateway.backend import Backend, Bounds
 from tarn_gateway.bucket_cache import BucketCache
 from tarn_gateway.grants import Authenticator

@@ -12,6 +12,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from tests.support.clock import ManualClock, SeededIds
+
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import is_tombstone, operation_of, unpack
 from tarn.core.errors import Kind, Reason, TarnError
@@ -21,7 +23,6 @@ from tarn.core.part_list import check_parts
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
 from tarn.rpc.wire.methods import Endpoint
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn_proto.auth.v1 import authorization_service_pb2 as auth_pb
 from tarn_proto.auth.v1 import caller_pb2
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb

@@ -17,9 +17,9 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from graveler_service import Service, running_service
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.gate.access import Access
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn_gateway.application import GatewayApplication
 from tarn_gateway.config import GatewaySettings
 

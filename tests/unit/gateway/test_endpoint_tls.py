@@ -12,12 +12,12 @@ import uvloop
 from certificates import Authority, MountedSecret
 from cryptography import x509
 from structlog.testing import capture_logs
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.config import Config, ConfigError, SecretChanges, SecretFiles, load
 from tarn.rpc.process.endpoint_tls import endpoint_tls
 from tarn.rpc.process.secret_watch import SecretWatch
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn_gateway.http import HttpLimits, HttpServer, Request, Response
 
 

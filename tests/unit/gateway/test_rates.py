@@ -6,6 +6,7 @@ import asyncio
 from typing import cast
 
 import pytest
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
@@ -17,7 +18,6 @@ from tarn.gate.access import Access
 from tarn.gate.rates import RateLimits
 from tarn.gate.service_calls import ServiceCalls
 from tarn.rpc.wire.call import Call
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn_gateway.rates import RateExceededError, admit
 from tarn_gateway.s3error import S3Error
 from tarn_proto.graveler.v1 import quota_service_pb2 as pb

@@ -8,6 +8,7 @@ from math import inf
 from typing import Any
 
 import pytest
+from tests.support.clock import ManualClock
 
 from tarn.aio.task_set import TaskSet
 from tarn.gate import request_queue as queues
@@ -17,7 +18,6 @@ from tarn.gate.request_queue import (
     WAIT_MAX_S,
 )
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock
 from tarn_gateway.overload import OverloadedError, request_queue
 
 pytestmark = pytest.mark.timeout(20)

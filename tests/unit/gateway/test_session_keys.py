@@ -19,13 +19,13 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from graveler_service import Service, reason_of, running_service
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.core.errors import Reason
 from tarn.gate.access import Access
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.log import AuditConfig, AuditLog, auditing
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn_gateway.application import GatewayApplication
 from tarn_gateway.config import GatewaySettings
 from tarn_proto.auth.v1.session_key_service_pb2 import (

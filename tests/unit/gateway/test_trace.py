@@ -8,13 +8,13 @@ import pytest
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.support.clock import ManualClock
 
 from tarn.core.quota import QuotaKind
 from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.spans import SpanSink
 from tarn.telemetry.tracing import Tracing, trace_id
-from tarn.testing.clock import ManualClock
 from tarn_gateway.http import BodyReader, Exchange, Headers, Request
 from tarn_gateway.operations.table import OPERATIONS
 from tarn_gateway.traces import Traces

@@ -8,6 +8,7 @@ from typing import cast
 
 import pytest
 from lake import Replicas
+from tests.support.clock import SeededIds
 
 from tarn.client.auth import AuthClient
 from tarn.config import load
@@ -15,7 +16,6 @@ from tarn.core.errors import Kind, TarnError
 from tarn.gate.access import Access
 from tarn.kv.agreement import read_settings
 from tarn.kv.port import Kv
-from tarn.testing.clock import SeededIds
 from tarn_graveler.application import GravelerApplication
 from tarn_graveler.assembly import GravelerSettings
 from tarn_graveler.collection.online_deletion import OnlineSettings

@@ -6,11 +6,11 @@ from pathlib import Path
 
 from lake import Lake, Replicas
 from lake_parts import listing
+from tests.support.clock import ManualClock, RestlessClock, SeededIds
+from tests.support.faults.gates import GatedKv
 
 from tarn.kv.mem import MemKv
-from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions, migrate
-from tarn.testing.clock import ManualClock, RestlessClock, SeededIds
-from tarn.testing.faults.gates import GatedKv
+from tarn.snapshot.store import OpenStore, RateLimiter, TransferOptions, migrate
 from tarn_graveler.compaction.compacting import CompactionOutcome
 
 

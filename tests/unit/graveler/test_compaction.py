@@ -5,12 +5,12 @@ from dataclasses import replace
 from lake import ADDRESS, DELAY, Lake, Replicas
 from lake_merges import NEW, branch_with, head, merge, mine, record, refused, uncommitted
 from lake_parts import listing
+from tests.support.clock import SeededIds
 
 from tarn.block.committed import BuildResult
 from tarn.core.branch import TokenKind
 from tarn.core.entry import Entry, pack, unpack
 from tarn.core.errors import Reason
-from tarn.testing.clock import SeededIds
 from tarn_graveler.assembly import GravelerSettings, assemble
 from tarn_graveler.branch.building import BuildOrder, InlineBuilder
 from tarn_graveler.compaction.compacting import CompactionOutcome, CompactionResult

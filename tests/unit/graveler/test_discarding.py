@@ -10,6 +10,7 @@ import pytest
 from lake import Lake, Running, reached
 from lake_merges import NEW, branch_with, head, hold_change, merge, mine, record, refused
 from lake_parts import failing, reset_path
+from tests.support.clock import SeededIds
 
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry, address_of, pack
@@ -17,7 +18,6 @@ from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId
 from tarn.core.listing.pages import PageRequest
 from tarn.kv.port import OutcomeUnknownError, Predicate
-from tarn.testing.clock import SeededIds
 from tarn_graveler.compaction.discarding import Discarded, Discarding
 from tarn_graveler.compaction.part_resets import TRIAL_BUILD_FROM
 

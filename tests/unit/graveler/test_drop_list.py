@@ -6,14 +6,14 @@ import asyncio
 from collections.abc import Sequence
 
 import pytest
+from tests.support.clock import ManualClock
+from tests.support.faults.gates import GatedKv
 
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.drop_records import Drop
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, Partition, PartitionKind, PredicateFailedError, Row
-from tarn.testing.clock import ManualClock
-from tarn.testing.faults.gates import GatedKv
 from tarn_graveler.records.drop_list import DropList
 
 KEYS = InstallationKeys("test")

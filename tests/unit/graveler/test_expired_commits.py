@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from expired_lake import RULE, commit, expire, listing_of, roots
 from lake import MAIN, Lake, Replicas, create_repository
+from tests.support.faults.gates import GatedKv
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, TagId
@@ -18,7 +19,6 @@ from tarn.core.listing.pages import PageRequest
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, Partition
 from tarn.kv.records import encode_branch
-from tarn.testing.faults.gates import GatedKv
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.records.expired import READ_CACHE_SECONDS

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from expired_lake import commit, expire, listing_of, roots
 from lake import Lake
+from tests.support.faults.gates import GatedKv
 
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId, TagId
 from tarn.kv.records import Tag
-from tarn.testing.faults.gates import GatedKv
 
 V1 = TagId("v1")
 RULE = "tags *: keep_days 30"

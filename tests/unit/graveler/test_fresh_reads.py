@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import pytest
 from lake import Running, reached
+from tests.support.faults.gates import GatedKv
 
 from tarn.aio.task_set import TaskSet
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.gate.permits import Begun
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Partition, PartitionKind, ReadsTogether
-from tarn.testing.faults.gates import GatedKv
 from tarn_graveler.records.fresh_reads import Beside, FreshReads
 
 REFS = Partition("refs", PartitionKind.REGISTER)

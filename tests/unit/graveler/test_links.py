@@ -36,6 +36,8 @@ from tarn_graveler.uploads.records import RecordedAttempts
 from tarn_proto.graveler.v1 import link_service_pb2 as pb
 from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
 
+OTHER_ETAG = hashlib.md5(b"other bytes", usedforsecurity=False).hexdigest()
+
 
 @pytest.fixture
 async def service(tmp_path: Path) -> AsyncIterator[Service]:
@@ -359,15 +361,14 @@ async def test_a_write_during_the_link_is_refused_and_may_be_linked_by_its_own_e
     monkeypatch.setattr(Bucket, "copy_written", after_a_write)
     assert await reason_of(link(service, issued.token)) is Reason.LINK_MISMATCH
     assert await reason_of(link(service, issued.token)) is Reason.LINK_MISMATCH
-    other = hashlib.md5(b"other bytes", usedforsecurity=False).hexdigest()
-    packed = await link(service, issued.token, size=11, etag=other)
+    packed = await link(service, issued.token, size=11, etag=OTHER_ETAG)
     assert await bucket_of(service).read(await linked_block(service, packed)) == b"other bytes"
 
 
-async def test_a_copy_is_made_once_whatever_is_written_before_the_link_succeeds(
+async def test_a_link_that_failed_does_not_bind_the_next_one_to_its_bytes(
     service: Service,
 ) -> None:
-    """A link whose condition fails has copied already. The next one is of the same bytes, or of a new address."""
+    """A link whose condition fails has copied already. Nothing names that copy."""
     await service.put(PATH, 7)
     issued = await issue(service, rewritable=True)
     await written(service, issued)
@@ -375,12 +376,32 @@ async def test_a_copy_is_made_once_whatever_is_written_before_the_link_succeeds(
     failed = link(service, issued.token, condition=absent)
     assert await reason_of(failed) is Reason.PRECONDITION_FAILED
     await written_again(service, issued)
-    other = hashlib.md5(b"other bytes", usedforsecurity=False).hexdigest()
-    changed = link(service, issued.token, size=11, etag=other)
-    assert await reason_of(changed) is Reason.LINK_USED
-    await written_again(service, issued, BODY)
-    packed = await link(service, issued.token)
-    assert await bucket_of(service).read(await linked_block(service, packed)) == BODY
+    packed = await link(service, issued.token, size=11, etag=OTHER_ETAG)
+    assert await bucket_of(service).read(await linked_block(service, packed)) == b"other bytes"
+
+
+async def test_a_copy_that_arrives_late_replaces_no_linked_object(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bucket does not answer, so the link gives up; the client writes other bytes and links them. Then the bucket
+    makes the first copy after all."""
+    targets: list[BlockKey] = []
+
+    async def late(self: Bucket, source: BlockKey, target: BlockKey, size: int, etag: str) -> None:
+        targets.append(target)
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the bucket does not answer")
+
+    issued = await issue(service, rewritable=True)
+    await written(service, issued)
+    with monkeypatch.context() as patched:
+        patched.setattr(Bucket, "copy_written", late)
+        assert await reason_of(link(service, issued.token)) is Reason.UNAVAILABLE
+    await written_again(service, issued)
+    packed = await link(service, issued.token, size=11, etag=OTHER_ETAG)
+    (target,) = targets
+    await bucket_of(service).delete_many(target.namespace, [target.path])
+    await bucket_of(service).put(target, BODY)
+    assert await bucket_of(service).read(await linked_block(service, packed)) == b"other bytes"
 
 
 async def test_a_link_beside_one_that_ends_gets_its_answer(
@@ -487,10 +508,7 @@ async def test_a_copy_that_failed_is_made_by_the_next_link(
     await link(service, issued.token)
 
 
-async def test_both_addresses_are_roots_from_the_start(service: Service) -> None:
-    """The copy may be made days later, by a link that is repeated; no collection takes it before it is staged."""
-    issued = await issue(service, rewritable=True)
-    await written(service, issued)
+async def roots_of(service: Service) -> set[bytes]:
     repository = await service.replica.repositories.get("lake")
     found: set[bytes] = set()
     cursor = ""
@@ -499,9 +517,22 @@ async def test_both_addresses_are_roots_from_the_start(service: Service) -> None
         found.update(page.addresses)
         cursor = page.cursor
         if not cursor:
-            break
-    linked = unpack(await link(service, issued.token)).address
-    assert {linked, bytes.fromhex(issued.physical_address.rpartition("/")[2])} <= found
+            return found
+
+
+async def test_the_written_object_and_its_copy_are_roots(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy of an attempt that may be staged stays the same, and may be staged days later, by a repeated link."""
+    issued = await issue(service, rewritable=True)
+    assert address_of(issued) in await roots_of(service)
+    await staged_without_answer(service, issued, monkeypatch)
+    await service.put(PATH, 7)
+    (copied,) = bucket_of(service).copied
+    address = bytes.fromhex(copied.path.rpartition("/")[2])
+    assert address != address_of(issued)
+    assert {address, address_of(issued)} <= await roots_of(service)
+    assert unpack(await link(service, issued.token)).address == address
 
 
 async def test_an_address_that_is_copied_waits_for_the_level(service: Service) -> None:

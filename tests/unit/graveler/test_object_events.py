@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 from lake import Lake, Replicas, Running, entry, reached
 from lake_upload import Upload, seal_main
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import TOMBSTONE, Entry, is_tombstone, operation_of, pack, tombstone_of
@@ -13,7 +14,6 @@ from tarn.core.errors import TarnError
 from tarn.core.levels import LEVEL_FIRST, FeatureGate
 from tarn.kv.keys import PATHS_END, PATHS_START
 from tarn.kv.port import COMPANION_KEYS, Companion, OutcomeUnknownError, Partition
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn_graveler.branch.object_events import TARN_ITSELF, ObjectEvents, Origin
 from tarn_proto.store.v1 import journal_pb2 as pb
 

@@ -12,13 +12,13 @@ import pytest
 from graveler_service import Service, running_service
 from lake import MAIN, Lake, Replicas, Running, entry, reached
 from lake_links import Bucket, issue, link, written
+from tests.support.faults.gates import HeldOperation
 
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import pack, unpack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId
 from tarn.core.quota import Limits, Quota, QuotaKind
-from tarn.testing.faults.gates import HeldOperation
 from tarn_graveler.uploads.state import NewUpload
 from tarn_graveler.usage import admission as admission_module
 from tarn_graveler.usage import usage

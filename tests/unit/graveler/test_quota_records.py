@@ -8,6 +8,7 @@ from unittest import mock
 
 import pytest
 from lake import Lake
+from tests.support.clock import ManualClock
 
 from tarn.aio.task_set import TaskSet
 from tarn.core.clock import Clock
@@ -24,7 +25,6 @@ from tarn.kv.port import (
     Versioned,
 )
 from tarn.kv.quota_records import encode_limits
-from tarn.testing.clock import ManualClock
 from tarn_graveler.records import quotas as module
 from tarn_graveler.records.quotas import REFRESH_SECONDS, QuotaDefaults, QuotaRecords
 

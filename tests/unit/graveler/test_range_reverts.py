@@ -10,13 +10,13 @@ from expired_lake import expire
 from lake import MAIN, Lake, Running, reached
 from lake_merges import NEW, SIDE, branch_with, head, history, hold_change, merge, mine
 from tests.sim.move_guards import MOVE_GUARDS
+from tests.support.faults.guards import switched_off
 
 from tarn.block.merging import MergeSides
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice
 from tarn.kv.port import Group
-from tarn.testing.faults.guards import switched_off
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.guards.fences import BuildBlocks
 from tarn_graveler.versioning import range_reverts

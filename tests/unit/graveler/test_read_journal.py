@@ -11,6 +11,7 @@ from unittest import mock
 
 import pytest
 from lake import Replicas, Running
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey
@@ -27,7 +28,6 @@ from tarn.kv.keys import InstallationKeys, after_prefix
 from tarn.kv.mem import MemKv
 from tarn.kv.read_records import ON_KEY, decode_addresses, encode_addresses
 from tarn.kv.records import Repository
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn_graveler.application import GravelerApplication
 from tarn_graveler.assembly import GravelerSettings
 from tarn_graveler.reads import journal as module

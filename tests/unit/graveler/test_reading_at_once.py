@@ -8,12 +8,12 @@ from dataclasses import replace
 
 import pytest
 from lake import MAIN, Lake, Replicas, create_repository, keep_tokens
+from tests.support.faults.gates import GatedKv
 
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId
 from tarn.kv.mem import MemKv
 from tarn.kv.port import ReadsAtOnce, RowName, Versioned
-from tarn.testing.faults.gates import GatedKv
 
 DEV = BranchId("dev")
 PATHS = ("a", "b", "c")

@@ -13,6 +13,8 @@ import pytest
 from lake import Lake, Replicas, Running, create_repository, keep_tokens, reached
 from late_kv import LateKv
 from permits import permit_for
+from tests.support.clock import RestlessClock
+from tests.support.faults.gates import GatedKv
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, TagId
@@ -20,8 +22,6 @@ from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import OutcomeUnknownError, Partition, Predicate
 from tarn.kv.records import decode_branch, decode_tag
-from tarn.testing.clock import RestlessClock
-from tarn.testing.faults.gates import GatedKv
 from tarn_graveler.handlers.branches import BranchHandler
 from tarn_graveler.records.claiming import PATIENCE_SECONDS
 from tarn_proto.graveler.v1 import branch_service_pb2 as pb

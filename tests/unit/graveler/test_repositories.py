@@ -14,6 +14,8 @@ from graveler_service import Service, reason_of
 from lake import MAIN, Lake, Replicas, Running, create_repository, reached
 from late_kv import LateKv
 from permits import permit_for
+from tests.support.clock import RestlessClock
+from tests.support.faults.gates import GatedKv
 
 from tarn.block.committed import Committed
 from tarn.core.errors import Kind, Reason, TarnError
@@ -23,8 +25,6 @@ from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import ListingKv, OutcomeUnknownError, Partition
 from tarn.kv.records import Repository, decode_bucket
-from tarn.testing.clock import RestlessClock
-from tarn.testing.faults.gates import GatedKv
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.repositories import RepositoryHandler
 from tarn_graveler.records.drop_list import DropList

@@ -5,13 +5,13 @@ from pathlib import Path
 import pytest
 from graveler_service import Service, reason_of, running_service
 from lake import Lake, entry
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.client.staging_events import StagingEventClient
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, TokenId
 from tarn.core.listing.metarange import Metarange
 from tarn.core.listing.pages import PageRequest
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn_graveler.records.staging_events import PAGE_MAX, Changes, StagingEvents
 from tarn_proto.graveler.v1 import staging_event_service_pb2 as pb
 

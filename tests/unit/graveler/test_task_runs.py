@@ -21,11 +21,11 @@ from lake_tasks import (
     task_id,
     ticks,
 )
+from tests.support.faults.gates import HeldOperation, Late
 
 from tarn.core.errors import Reason
 from tarn.core.task import RUN_US_MAX, RUNS_MAX, TaskState
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
-from tarn.testing.faults.gates import HeldOperation, Late
 from tarn_proto.graveler.v1 import task_service_pb2 as pb
 
 

@@ -10,6 +10,7 @@ import msgspec
 import pyarrow as pa
 import pytest
 from journals import branch_record, record, row, state_of
+from tests.support.clock import ManualClock
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey, BlockStore
@@ -30,7 +31,6 @@ from tarn.journal.names import epoch_path, pass_name
 from tarn.journal.reading import EpochReader
 from tarn.journal.replay import Record, Replay, StagedRows
 from tarn.journal.writing import BranchPass, JournalWriter, write_base
-from tarn.testing.clock import ManualClock
 
 LAKE = "mem://lake"
 HOUR = 3_600_000_000

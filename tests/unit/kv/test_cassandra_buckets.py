@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.clock import ManualClock
 
 from tarn.kv.cassandra.cluster.retry import Retry
 from tarn.kv.cassandra.partitions.buckets import MergedScan, bucket_of, rows_of_first_page
 from tarn.kv.port import Row
-from tarn.testing.clock import ManualClock
 
 RETRY = Retry(ManualClock(), random.Random(1), attempts=1)
 

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from tests.support.clock import ManualClock
 
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.cassandra.cluster.retry import Retry
@@ -18,7 +19,6 @@ from tarn.kv.cassandra.partitions.descriptors import (
     PartitionDescriptors,
 )
 from tarn.kv.cassandra.partitions.listing import Listing
-from tarn.testing.clock import ManualClock
 
 Key = tuple[bytes, int, int]
 """Returns p, b and ring token of a row."""

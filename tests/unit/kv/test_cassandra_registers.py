@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from cassandra import OperationTimedOut, Unavailable, WriteTimeout
+from tests.support.clock import ManualClock, RestlessClock, SeededIds
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.cassandra.cluster.retry import Retry
@@ -21,7 +22,6 @@ from tarn.kv.cassandra.rows.request_batches import CassandraPartition, Reads
 from tarn.kv.cassandra.settings import CassandraLimits
 from tarn.kv.port import OutcomeUnknownError, Predicate, PredicateFailedError
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock, RestlessClock, SeededIds
 
 PLACE = CassandraPartition(b"p", 0)
 SERVER_TIMEOUT = WriteTimeout("contention", write_type=5)

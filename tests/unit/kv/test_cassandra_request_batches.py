@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from cassandra import InvalidRequest, OperationTimedOut, Unavailable
 from cassandra.query import BatchStatement, SimpleStatement
+from tests.support.clock import RestlessClock
 
 from tarn.kv.cassandra.cluster.outcomes import Fate, fate_of
 from tarn.kv.cassandra.cluster.retry import Retry
@@ -19,7 +20,6 @@ from tarn.kv.cassandra.cluster.session import Answered, Profile
 from tarn.kv.cassandra.rows.request_batches import PlainWrite, PlainWrites, Reads
 from tarn.kv.cassandra.settings import CassandraLimits
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import RestlessClock
 
 P = b"p"
 NAMES = (

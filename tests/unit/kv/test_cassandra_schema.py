@@ -8,11 +8,11 @@ from typing import cast
 import pytest
 from cassandra.cluster import Cluster, Session
 from cassandra.query import SimpleStatement
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.kv.cassandra.cluster.schema import ensure_schema
 from tarn.kv.cassandra.cluster.statements import seal_value
 from tarn.kv.cassandra.settings import CassandraSettings
-from tarn.testing.clock import ManualClock, SeededIds
 
 SETTINGS = CassandraSettings(("127.0.0.1:9042",), "dc1", "tarn", replication_factor=1)
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.clock import ManualClock
 
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.cassandra.rows.timestamps import SEEN_AHEAD_US_MAX, Timestamps
-from tarn.testing.clock import ManualClock
 
 HOUR_US = 3_600_000_000
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import pytest
+from tests.support.clock import ManualClock
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.fence import (
@@ -32,7 +33,6 @@ from tarn.kv.port import (
     Versioned,
 )
 from tarn.telemetry.meters import Histogram, Meters
-from tarn.testing.clock import ManualClock
 
 HELD = Fence(FenceState.HELD, "t", "r", "dump to /x", 1)
 REGISTER = Partition("tarn/r", PartitionKind.REGISTER)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from tests.support.clock import ManualClock, RestlessClock, SeededIds
 
 from tarn.core import levels
 from tarn.core.errors import Kind, Reason, TarnError
@@ -25,7 +26,6 @@ from tarn.kv.mem import MemKv
 from tarn.kv.port import Group, OutcomeUnknownError, Partition, PartitionKind
 from tarn.kv.replicas import BEAT_SECONDS, EXPIRY_SECONDS, LOOK_SECONDS, Replica, read_replicas
 from tarn.kv.upgrading import begin_level, raise_level
-from tarn.testing.clock import ManualClock, RestlessClock, SeededIds
 
 ID = "tarn"
 ROWS = Partition("tarn/auth", PartitionKind.REGISTER)

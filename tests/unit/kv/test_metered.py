@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import cast
 
 import pytest
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.config import load
 from tarn.core.errors import TarnError
@@ -27,7 +28,6 @@ from tarn.kv.port import (
     RowFilter,
 )
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock, SeededIds
 from tarn.testing.contract.kv_contract import KvContract, TogetherContract
 
 PLAIN = Partition("p", PartitionKind.PLAIN)

@@ -5,13 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
+from tests.support.clock import ManualClock, SeededIds
 
 from tarn.config import load
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.levels import LEVEL_MAX, StoreLevel
 from tarn.kv.fence import Fence, FenceState, read_fence, read_level, write_fence
 from tarn.kv.opening import open_kv, open_kv_to_read, open_store
-from tarn.testing.clock import ManualClock, SeededIds
 
 CLOCK = ManualClock()
 IDS = SeededIds(CLOCK)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from graveler_service import Service, running_service
 from lakefs_lab import NAMESPACE, WrittenBucket, opened, shown
+from tests.support.peer_tables import message
 
 from tarn.block.port import BlockKey
 from tarn.core.commit import author_time_us
@@ -21,7 +22,6 @@ from tarn.core.ids import physical_path
 from tarn.lakefs.listings import Listings
 from tarn.lakefs.records import commit_of
 from tarn.lakefs.source import FolderSource
-from tarn.testing.peer_tables import message
 
 _BODIES = [b"%d" % each * each for each in range(1, 9)]
 

@@ -8,10 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.support.servers.s3_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server
 
 from tarn.core.errors import Kind, TarnError
 from tarn.lakefs.source import FolderSource, Source, opened_source
-from tarn.testing.servers.s3_server import ACCESS_KEY_ID, REGION, SECRET_ACCESS_KEY, S3Server
 
 BODY = b"0123456789" * 300_000
 

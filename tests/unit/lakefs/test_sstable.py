@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from lakefs_lab import recorded
+from tests.support.peer_tables import entries, number, stored_block, table, table_with_index
 
 from tarn.core.errors import Kind, TarnError
 from tarn.lakefs import sstable
 from tarn.lakefs.sstable import Row, Table
-from tarn.testing.peer_tables import entries, number, stored_block, table, table_with_index
 
 ROWS = [[(b"a", b"1"), (b"ab", b"2")], [(b"b", b""), (b"c", b"4")]]
 

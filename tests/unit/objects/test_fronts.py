@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 from graveler_service import Service, running_service
+from tests.support.clock import SeededIds
 
 from tarn.block.local import open_local
 from tarn.block.port import CHUNK_BYTES, BlockKey, BlockStore, FileSlice
@@ -32,7 +33,6 @@ from tarn.objects.uploads import abort_upload, begin_upload, store_part
 from tarn.objects.writing import stage, store_object
 from tarn.rpc.process.system import SystemClock
 from tarn.rpc.wire.call import Call
-from tarn.testing.clock import SeededIds
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 
 MAIN = BranchId("main")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from graveler_service import Service, reason_of, running_service
+from tests.support.clock import SeededIds
 
 from tarn.block.port import BlockKey
 from tarn.core.collection import LIMITS
@@ -22,7 +23,6 @@ from tarn.objects.repository_cache import RepositoryCache
 from tarn.objects.rewriting import ObjectTooLargeError, ReplacedAgainError, set_metadata
 from tarn.objects.writing import store_object
 from tarn.rpc.wire.call import Call
-from tarn.testing.clock import SeededIds
 
 MAIN = BranchId("main")
 BODY = b"id,amount\n"

@@ -11,6 +11,15 @@ import pytest
 from google.protobuf.descriptor import Descriptor, FieldDescriptor, ServiceDescriptor
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 from google.protobuf.descriptor_pool import DescriptorPool
+from tests.support.servers.toy_service import (
+    SERVICE,
+    STRANGER,
+    TOKEN,
+    call_in,
+    failure,
+    serving,
+    transport_to,
+)
 
 import tarn_proto
 from tarn.core.errors import Kind, Reason, TarnError
@@ -21,15 +30,6 @@ from tarn.rpc.wire.batch import BATCH_OPERATIONS_MAX
 from tarn.rpc.wire.bounds import bounds_of, items_max, unbounded_fields
 from tarn.rpc.wire.errors import error_from_trailers
 from tarn.rpc.wire.methods import Endpoint, check_handler
-from tarn.testing.servers.toy_service import (
-    SERVICE,
-    STRANGER,
-    TOKEN,
-    call_in,
-    failure,
-    serving,
-    transport_to,
-)
 from tarn_proto.auth.v1 import session_service_pb2 as session_pb
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb

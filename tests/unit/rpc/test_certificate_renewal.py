@@ -10,6 +10,14 @@ from pathlib import Path
 
 import pytest
 from certificates import Authority, MountedSecret
+from tests.support.servers.toy_service import (
+    SERVICE,
+    Served,
+    call_in,
+    lookup,
+    stage,
+    until,
+)
 
 from tarn.core.errors import Kind, TarnError
 from tarn.rpc.client.grpc_transport import GrpcTransport
@@ -19,14 +27,6 @@ from tarn.rpc.process import tls as tls_module
 from tarn.rpc.process.system import SystemClock
 from tarn.rpc.process.tls import ChannelTls, TlsFiles, server_credentials
 from tarn.rpc.server.grpc_server import ServerConfig
-from tarn.testing.servers.toy_service import (
-    SERVICE,
-    Served,
-    call_in,
-    lookup,
-    stage,
-    until,
-)
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 # grpc.aio shares one poller among the event loops of a process; one loop keeps tests apart from it.

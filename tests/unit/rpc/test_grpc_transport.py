@@ -6,12 +6,7 @@ import asyncio
 import random
 
 import pytest
-
-from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.client import grpc_transport
-from tarn.rpc.client.grpc_transport import GrpcTransport
-from tarn.rpc.process.system import SystemClock
-from tarn.testing.servers.toy_service import (
+from tests.support.servers.toy_service import (
     SERVICE,
     call_in,
     failure,
@@ -20,6 +15,11 @@ from tarn.testing.servers.toy_service import (
     transport_to,
     until,
 )
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.client import grpc_transport
+from tarn.rpc.client.grpc_transport import GrpcTransport
+from tarn.rpc.process.system import SystemClock
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 # grpc.aio shares one poller among the event loops of a process; one loop keeps tests apart from it.

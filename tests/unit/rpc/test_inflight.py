@@ -3,13 +3,13 @@ from __future__ import annotations
 import asyncio
 
 from google.protobuf.message import Message
+from tests.support.clock import ManualClock
+from tests.support.servers.toy_service import failure, until
 
 from tarn.core.errors import Kind, TarnError
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.rpc.server.inflight import OVERRUN_SECONDS, InFlight
 from tarn.rpc.wire.call import Call
-from tarn.testing.clock import ManualClock
-from tarn.testing.servers.toy_service import failure, until
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 ASKED = pb.ListEntriesRequest()

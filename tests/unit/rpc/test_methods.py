@@ -1,11 +1,11 @@
 from __future__ import annotations
 
 import pytest
+from tests.support.servers.toy_service import OpenGate
 
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.process.system import SystemClock
 from tarn.rpc.wire.methods import Endpoint, check_gate, operate_method, unary_methods
-from tarn.testing.servers.toy_service import OpenGate
 from tarn_proto.auth.v1 import authorization_service_pb2, session_service_pb2, user_service_pb2
 from tarn_proto.graveler.v1 import (
     branch_service_pb2,
@@ -32,6 +32,7 @@ READS = {
         "GetCommit",
         "MeasureRef",
         "GetCompactionPause",
+        "ListCompactors",
         "ListCommits",
         "AnnotatePaths",
         "DiffRefs",

@@ -4,11 +4,7 @@ import asyncio
 
 import pytest
 from google.protobuf.message import Message
-
-from tarn.core.errors import Kind
-from tarn.rpc.client import grpc_transport
-from tarn.rpc.client.patience import Patience
-from tarn.testing.servers.toy_service import (
+from tests.support.servers.toy_service import (
     SERVICE,
     call_in,
     failure,
@@ -17,6 +13,10 @@ from tarn.testing.servers.toy_service import (
     stage,
     transport_to,
 )
+
+from tarn.core.errors import Kind
+from tarn.rpc.client import grpc_transport
+from tarn.rpc.client.patience import Patience
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 # grpc.aio shares one poller among the event loops of a process; one loop keeps tests apart from it.

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
+from tests.support.clock import ManualClock
 
 from tarn.config import Config, SecretChanges, SecretFiles, load
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.process.secret_watch import SecretWatch
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock
 
 OLD, NEW = "aa" * 32, "bb" * 32
 

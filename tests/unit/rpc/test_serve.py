@@ -18,11 +18,11 @@ from pathlib import Path
 import grpc
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from tests.support.servers.toy_service import SERVICE, call_in, failure, lookup, transport_to
+from tests.support.unhandled import check_log, defects_in
 
 from tarn.core.errors import Kind
 from tarn.rpc.server.health_server import LIVE, READY
-from tarn.testing.servers.toy_service import SERVICE, call_in, failure, lookup, transport_to
-from tarn.testing.unhandled import check_log, defects_in
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 pytestmark = pytest.mark.system
@@ -33,7 +33,7 @@ from tarn.rpc.process.serve import AdminPort, ServeConfig, serve
 from tarn.rpc.server.grpc_server import ServerConfig
 from tarn.rpc.process.log import LogConfig
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.testing.servers.toy_service import Toy
+from tests.support.servers.toy_service import Toy
 
 class App:
     def __init__(self, name, runtime):

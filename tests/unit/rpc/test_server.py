@@ -14,13 +14,7 @@ import pytest_asyncio
 from grpc_health.v1.health_pb2 import HealthCheckRequest as HealthRequest
 from grpc_health.v1.health_pb2 import HealthCheckResponse as HealthResponse
 from grpc_reflection.v1alpha import reflection_pb2
-
-from tarn.core.errors import Kind, TarnError
-from tarn.rpc.process.log import LogConfig, logging_to
-from tarn.rpc.server.grpc_server import ServerConfig
-from tarn.rpc.server.slots import SlotLimits
-from tarn.rpc.wire.errors import error_from_trailers
-from tarn.testing.servers.toy_service import (
+from tests.support.servers.toy_service import (
     SERVICE,
     Served,
     call_in,
@@ -30,6 +24,12 @@ from tarn.testing.servers.toy_service import (
     transport_to,
     until,
 )
+
+from tarn.core.errors import Kind, TarnError
+from tarn.rpc.process.log import LogConfig, logging_to
+from tarn.rpc.server.grpc_server import ServerConfig
+from tarn.rpc.server.slots import SlotLimits
+from tarn.rpc.wire.errors import error_from_trailers
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 # grpc.aio shares one poller among the event loops of a process; one loop keeps tests apart from it.

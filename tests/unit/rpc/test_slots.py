@@ -12,6 +12,17 @@ from typing import Any, cast
 import grpc
 import pytest
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from tests.support.servers.toy_service import (
+    SERVICE,
+    TOKEN,
+    Served,
+    call_in,
+    failure,
+    lookup,
+    serving,
+    transport_to,
+    until,
+)
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client.grpc_transport import GrpcTransport
@@ -25,17 +36,6 @@ from tarn.rpc.server.slots import SlotLimits, Slots
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.metadata import CHANNEL_OPTIONS
 from tarn.telemetry.meters import Meters
-from tarn.testing.servers.toy_service import (
-    SERVICE,
-    TOKEN,
-    Served,
-    call_in,
-    failure,
-    lookup,
-    serving,
-    transport_to,
-    until,
-)
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 # grpc.aio shares one poller among the event loops of a process; one loop keeps tests apart from it.

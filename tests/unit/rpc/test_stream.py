@@ -8,14 +8,7 @@ from collections.abc import AsyncIterator, Awaitable
 import grpc
 import pytest
 import pytest_asyncio
-
-from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.client import operation_streams, stream_connection
-from tarn.rpc.client.grpc_transport import GrpcTransport
-from tarn.rpc.server import stream_server
-from tarn.rpc.wire.batch import BATCH_BYTES_MAX, Batch
-from tarn.rpc.wire.errors import error_from_operation
-from tarn.testing.servers.toy_service import (
+from tests.support.servers.toy_service import (
     SERVICE,
     Served,
     call_in,
@@ -26,6 +19,13 @@ from tarn.testing.servers.toy_service import (
     transport_to,
     until,
 )
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.client import operation_streams, stream_connection
+from tarn.rpc.client.grpc_transport import GrpcTransport
+from tarn.rpc.server import stream_server
+from tarn.rpc.wire.batch import BATCH_BYTES_MAX, Batch
+from tarn.rpc.wire.errors import error_from_operation
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 # grpc.aio shares one poller among the event loops of a process; one loop keeps tests apart from it.

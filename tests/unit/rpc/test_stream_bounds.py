@@ -8,13 +8,7 @@ from collections.abc import AsyncIterator
 import grpc
 import pytest
 import pytest_asyncio
-
-from tarn.core.errors import Kind, TarnError
-from tarn.rpc.server.grpc_server import ServerConfig
-from tarn.rpc.server.work_room import WorkRoom, WorkRooms
-from tarn.rpc.wire.batch import BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX
-from tarn.rpc.wire.errors import error_from_trailers
-from tarn.testing.servers.toy_service import (
+from tests.support.servers.toy_service import (
     SERVICE,
     TOKEN,
     Served,
@@ -24,6 +18,12 @@ from tarn.testing.servers.toy_service import (
     transport_to,
     until,
 )
+
+from tarn.core.errors import Kind, TarnError
+from tarn.rpc.server.grpc_server import ServerConfig
+from tarn.rpc.server.work_room import WorkRoom, WorkRooms
+from tarn.rpc.wire.batch import BATCH_BYTES_MAX, BATCH_OPERATIONS_MAX
+from tarn.rpc.wire.errors import error_from_trailers
 from tarn_proto.common.v1.operation_pb2 import OperationHeader
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 

@@ -3,8 +3,9 @@ from __future__ import annotations
 import os
 import uuid
 
+from tests.support.clock import ManualClock
+
 from tarn.rpc.process.system import SystemClock, SystemIds
-from tarn.testing.clock import ManualClock
 
 
 def test_uuid7_has_version_variant_and_the_clocks_milliseconds() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from certificates import Authority
+from tests.support.servers.toy_service import SERVICE, Served, Toy, call_in, failure
 
 from tarn.core.errors import Kind
 from tarn.rpc.client.grpc_transport import GrpcTransport
@@ -17,7 +18,6 @@ from tarn.rpc.process.tls import ChannelTls, TlsFiles, server_credentials
 from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import Tracing
-from tarn.testing.servers.toy_service import SERVICE, Served, Toy, call_in, failure
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 # grpc.aio shares one poller among the event loops of a process; one loop keeps tests apart from it.

@@ -8,13 +8,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 import pytest_asyncio
-
-from tarn.core.errors import Kind, Reason, TarnError
-from tarn.rpc.client.grpc_transport import GrpcTransport
-from tarn.rpc.client.inprocess import InProcessTransport
-from tarn.rpc.client.transport import Transport
-from tarn.rpc.process.system import SystemClock
-from tarn.testing.servers.toy_service import (
+from tests.support.servers.toy_service import (
     SERVICE,
     Toy,
     call_in,
@@ -25,6 +19,12 @@ from tarn.testing.servers.toy_service import (
     transport_to,
     until,
 )
+
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.rpc.client.grpc_transport import GrpcTransport
+from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.rpc.client.transport import Transport
+from tarn.rpc.process.system import SystemClock
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 from tarn_proto.graveler.v1 import repository_service_pb2 as repository_pb
 

@@ -13,11 +13,11 @@ from opentelemetry.sdk.metrics.export import (
     MetricExportResult,
     MetricsData,
 )
+from tests.support.clock import ManualClock
 
 from tarn.telemetry.exporting import exporting
 from tarn.telemetry.meters import Exemplar, Meters
 from tarn.telemetry.tracing import TRACEPARENT
-from tarn.testing.clock import ManualClock
 
 CONSOLE = {"OTEL_METRICS_EXPORTER": "console"}
 

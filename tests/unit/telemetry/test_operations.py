@@ -7,11 +7,11 @@ import json
 from pathlib import Path
 
 import pytest
+from tests.support.clock import ManualClock
 
 from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.operations import Operations, phase
-from tarn.testing.clock import ManualClock
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTraceServiceRequest,
     ExportTraceServiceResponse,
 )
+from tests.support.clock import ManualClock
 
 from tarn.telemetry.exporting import exporting
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock
 
 TRACE = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

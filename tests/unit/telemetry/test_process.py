@@ -6,9 +6,10 @@ import asyncio
 import os
 import time
 
+from tests.support.clock import ManualClock
+
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.process import LAG_PERIOD_SECONDS, measure_loop_lag, register_process
-from tarn.testing.clock import ManualClock
 
 
 def value(meters: Meters, name: str) -> float:

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export import (
     SpanExportResult,
 )
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from tests.support.clock import ManualClock
 
 from tarn.telemetry.calls import CallMeter
 from tarn.telemetry.exporting import exporting
@@ -26,7 +27,6 @@ from tarn.telemetry.tracing import (
     child_span,
     trace_id,
 )
-from tarn.testing.clock import ManualClock
 
 PARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-
-from tarn.testing.servers import cassandra_nodes
+from tests.support.servers import cassandra_nodes
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import uuid
 
-from tarn.testing.clock import ManualClock, SeededIds
+from tests.support.clock import ManualClock, SeededIds
 
 
 def test_ids_of_replicas_differ_in_one_millisecond_and_are_in_order() -> None:

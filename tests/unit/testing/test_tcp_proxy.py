@@ -8,8 +8,7 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 
 import pytest
-
-from tarn.testing.faults.tcp_proxy import Loss, TcpProxy
+from tests.support.faults.tcp_proxy import Loss, TcpProxy
 
 
 @dataclass

@@ -7,8 +7,7 @@ import logging
 from pathlib import Path
 
 import pytest
-
-from tarn.testing.unhandled import (
+from tests.support.unhandled import (
     check_log,
     defects_in,
     no_lost_errors,

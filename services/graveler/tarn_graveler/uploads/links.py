@@ -111,15 +111,15 @@ class WrittenObject:
             )
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.LINK_MISMATCH, text)
 
-    def entry(self, upload: OpenUpload, now_us: int, template: bytes) -> Entry:
-        """Returns the entry of the object; `template` as in `Links.link`."""
+    def entry(self, upload: OpenUpload, address: bytes, now_us: int, template: bytes) -> Entry:
+        """Returns the entry of the object at an address; `template` as in `Links.link`."""
         found = _ETAG.fullmatch(self.etag)
         assert found is not None, "checked when it was made"
         return replace(
             unpack(template or upload.record.template),
             size=self.size,
             mtime_us=now_us if self.mtime_us is None else self.mtime_us,
-            address=upload.record.linked_address or upload.record.address,
+            address=address,
             md5=bytes.fromhex(found[1]),
             etag_parts=int(found[2] or 0),
             operation_id=upload.upload_id,
@@ -218,7 +218,8 @@ class Links:
         Raises:
             TarnError: FAILED_PRECONDITION: LINK_EXPIRED; LINK_USED: it is linked, as another object; LINK_MISMATCH;
                 BLOCK_NOT_FOUND: nothing was written, and nothing linked; OUTCOME_UNKNOWN: the block is gone or another
-                one, and an earlier request may have linked it; the errors of `Uploads.begin_complete` and `finish_complete`.
+                one, and an earlier request may have linked it; the errors of `Uploads.begin_complete` and
+                `finish_complete`.
         """
         record, upload_id = upload.record, upload.upload_id
         if record.state == pb.UPLOAD_STATE_OPEN:
@@ -240,11 +241,12 @@ class Links:
         claim = await self._uploads.begin_complete(repository, upload_id, written.digest)
         if claim.completed_entry:
             return claim.completed_entry
-        packed = pack(written.entry(upload, self._clock.now_us(), template))
-        if record.linked_address:
+        if claim.linked_address:
             await self._copy(repository, upload, written, claim)
+        address = claim.linked_address or record.address
+        packed = pack(written.entry(upload, address, self._clock.now_us(), template))
         await self._finish(repository, upload_id, claim.op_id, packed, condition, origin)
-        if record.linked_address:
+        if claim.linked_address:
             await self._remove(_block_of(repository, upload))
         return packed
 
@@ -265,7 +267,8 @@ class Links:
     async def _copy(
         self, repository: Repository, upload: OpenUpload, written: WrittenObject, claim: Claim
     ) -> None:
-        """Copies the object to the address at which it stays. Under the claim, so nobody else does.
+        """Copies the object to the address at which it stays. It is that of the claim, unless an earlier one has begun
+        to stage its copy: so no copy that arrives late replaces another one.
 
         Raises:
             TarnError: FAILED_PRECONDITION: LINK_USED, LINK_MISMATCH; BLOCK_NOT_FOUND; an error of the store;
@@ -274,7 +277,7 @@ class Links:
         """
         assert isinstance(self._blocks, PresignsWrites), "it signed the URL"
         source = _block_of(repository, upload)
-        target = BlockKey(source.namespace, physical_path(upload.record.linked_address))
+        target = BlockKey(source.namespace, physical_path(claim.linked_address))
         try:
             await self._blocks.copy_written(source, target, written.size, written.etag)
         except TarnError as error:

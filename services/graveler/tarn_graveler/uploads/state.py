@@ -68,11 +68,13 @@ class Claim:
 
     Attributes:
         may_be_staged: whether an earlier completion began to stage the object.
+        linked_address: of a link that copies: the address of its copy. Empty otherwise.
     """
 
     op_id: bytes
     completed_entry: bytes
     may_be_staged: bool = False
+    linked_address: bytes = b""
 
 
 class Uploads:
@@ -262,6 +264,9 @@ class Uploads:
             record.completing_op_id = op_id
             record.completing_time_us = now
             record.manifest_hash = manifest_hash
+            if record.linked_address and not is_mine and not record.attempts:
+                # A copy that an earlier claim asked for may still arrive. Nothing will ever name its address.
+                record.linked_address = self._ids.uuid7()
 
         def is_claimed(record: pb.UploadRecord) -> bool:
             return record.state == pb.UPLOAD_STATE_COMPLETING and record.completing_op_id == op_id
@@ -269,7 +274,7 @@ class Uploads:
         record = await self._records.change(repository, upload_id, claim, is_claimed)
         if record.state == pb.UPLOAD_STATE_COMPLETED:
             return Claim(b"", record.completed_entry)
-        return Claim(op_id, b"", bool(record.attempts))
+        return Claim(op_id, b"", bool(record.attempts), record.linked_address)
 
     async def finish_complete(
         self,

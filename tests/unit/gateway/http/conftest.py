@@ -12,9 +12,9 @@ from typing import cast
 
 import pytest
 import uvloop
+from tests.support.clock import ManualClock, SeededIds
+from tests.support.unhandled import no_unhandled_errors
 
-from tarn.testing.clock import ManualClock, SeededIds
-from tarn.testing.unhandled import no_unhandled_errors
 from tarn_gateway.http import Exchange, Handler, HttpLimits, HttpServer, OnError, Request, Response
 from tarn_gateway.http.server import bare_error
 

@@ -7,7 +7,8 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import Any
 
-from tarn.testing.servers.toy_service import until
+from tests.support.servers.toy_service import until
+
 from tarn_gateway.http import HttpLimits, Request, Response
 from tarn_gateway.http.unsent import Sending, Unsent, give_way
 

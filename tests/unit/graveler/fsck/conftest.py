@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 from fsck_lab import Lab
 from lake import Lake, Replicas, create_repository
+from tests.support.clock import SeededIds
+from tests.support.faults.gates import GatedKv
 
 from tarn.kv.mem import MemKv
-from tarn.testing.clock import SeededIds
-from tarn.testing.faults.gates import GatedKv
 
 
 @pytest.fixture

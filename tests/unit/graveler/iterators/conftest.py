@@ -5,11 +5,11 @@ from pathlib import Path
 
 import pytest
 from lake import Replicas
+from tests.support.faults.gates import GatedKv
 
 from tarn.kv.embedded import open_embedded
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Kv, Partition, Row
-from tarn.testing.faults.gates import GatedKv
 
 
 class CountedKv(GatedKv):

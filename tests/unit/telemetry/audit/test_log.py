@@ -7,11 +7,11 @@ import threading
 from pathlib import Path
 
 import pytest
+from tests.support.clock import ManualClock
 
 from tarn.telemetry.audit.log import STRANGERS_PER_SECOND_MAX, AuditConfig, AuditLog, auditing
 from tarn.telemetry.audit.record import AuditRecord, Outcome
 from tarn.telemetry.meters import Meters
-from tarn.testing.clock import ManualClock
 
 
 def record(resource: str, outcome: Outcome = Outcome.OK, principal: str = "ada") -> AuditRecord:

@@ -9,13 +9,14 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from tarn.core.entry import size_of
-from tarn.core.errors import Reason
+from tarn.core.errors import Reason, TarnError
 from tarn.core.glob import glob_of
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
 from tarn_api.forms import Form
 from tarn_api.web import links
 from tarn_api.web.changes import Comparison, comparison_of
+from tarn_api.web.choices import Missing, missing_of, refs_offered
 from tarn_api.web.page import Crumb, Page, redirect, render
 from tarn_api.web.pages.commits import side_of
 from tarn_api.web.place import RepositoryAt, way_to
@@ -51,10 +52,15 @@ class MergeAt(Struct, kw_only=True):
 async def compare(context: Context, at: CompareAt) -> Page:
     """What differs between two refs, by folder and by path."""
     compared: Comparison | None = None
+    missing: Missing | None = None
     if at.left and at.right:
-        compared = await comparison_of(
-            context, at.repository, at.left, at.right, at.prefix, at.after
-        )
+        try:
+            compared = await comparison_of(
+                context, at.repository, at.left, at.right, at.prefix, at.after
+            )
+        except TarnError as error:
+            fields = [("left", at.left), ("right", at.right)]
+            missing = await missing_of(context, at.repository, fields, error)
     return render(
         context,
         "compare.html",
@@ -62,6 +68,9 @@ async def compare(context: Context, at: CompareAt) -> Page:
         crumbs=[*way_to(at.repository), Crumb("Compare")],
         at=at,
         compared=compared,
+        missing=missing,
+        status=404 if missing else 200,
+        names=await refs_offered(context, at.repository),
     )
 
 
