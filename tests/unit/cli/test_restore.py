@@ -276,8 +276,10 @@ async def test_a_late_call_of_a_restore_changes_nothing_that_users_see(
     gate.open()
     assert await reason_of(late) is Reason.REPOSITORY_NOT_FOUND
     assert await reason_of(graveler.get_branch(admin, "lake", "dev")) is Reason.BRANCH_NOT_FOUND
-    work = graveler.restore_records(admin, "lake", restore_id, [dev])
-    assert await reason_of(work) is Reason.REPOSITORY_EXISTS
+    with pytest.raises(TarnError, match="it is complete, and in use") as refused:
+        await graveler.restore_records(admin, "lake", restore_id, [dev])
+    assert refused.value.reason is Reason.REPOSITORY_EXISTS
+    assert refused.value.metadata["repository"] == "lake"
     await graveler.finish_restore(admin, "lake", restore_id, uid)
 
 

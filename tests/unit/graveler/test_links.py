@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from typing import Any, cast
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from graveler_service import Service, reason_of, running_service
+from lake import Running
 from lake_links import (
     BODY,
     ETAG,
@@ -29,12 +31,15 @@ from tarn.block.port import BlockInfo, BlockKey, BlockNotFoundError
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import TIME_US_MAX, Entry, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import physical_path
+from tarn.core.ids import BranchId, physical_path
 from tarn.core.levels import LEVEL_FIRST, FeatureGate
+from tarn_graveler.records.branches import BranchName
 from tarn_graveler.uploads.links import LINK_SECONDS, WrittenObject
 from tarn_graveler.uploads.records import RecordedAttempts
+from tarn_graveler.uploads.state import Uploads
 from tarn_proto.graveler.v1 import link_service_pb2 as pb
 from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
+from tarn_proto.store.v1 import journal_pb2 as journal_pb
 
 OTHER_ETAG = hashlib.md5(b"other bytes", usedforsecurity=False).hexdigest()
 
@@ -67,6 +72,50 @@ async def test_an_object_is_written_past_tarn_and_linked(service: Service) -> No
     assert (made.size, made.etag, made.content_type) == (len(BODY), ETAG, "text/csv")
     assert made.metadata == metadata
     assert key.path.endswith(made.address.hex())
+
+
+async def test_the_event_of_a_link_says_who_asked_and_that_it_was_a_link(tmp_path: Path) -> None:
+    async with running_service(tmp_path, store=Bucket, keeps_events=True) as service:
+        issued = await issue(service)
+        await written(service, issued)
+        await link(service, issued.token)
+        found = await service.replica.repositories.get("lake")
+        branch = (await service.replica.branches.fresh(BranchName(found, BranchId("main")))).branch
+        keys = service.replica.repositories.keys_of(found)
+        tokens = [keys.token(BranchId("main"), each) for each in branch.tokens]
+        scan = service.replicas.kv.scan_companions
+        rows = [row for token in tokens for row in await scan(token, b"", None, 10)]
+        user = await service.auth.get_user(service.admin, "root")
+    (event,) = (journal_pb.JournalEvent.FromString(row.value) for row in rows)
+    assert event.operation == journal_pb.JOURNAL_OPERATION_LINK
+    assert event.user_uid == user.user_uid
+
+
+async def test_a_link_whose_end_fails_is_repeated_after_a_pause(
+    service: Service, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at once, while the store has the same trouble."""
+    issued = await issue(service)
+    await written(service, issued)
+    failed = asyncio.Event()
+    finish = Uploads.finish_complete
+
+    async def failing(*_: object, **__: object) -> None:
+        failed.set()
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the store does not answer")
+
+    monkeypatch.setattr(Uploads, "finish_complete", failing)
+    linking = running.start(link(service, issued.token))
+    async with asyncio.timeout(5.0):
+        await failed.wait()
+    monkeypatch.setattr(Uploads, "finish_complete", finish)
+    for _ in range(100):
+        await asyncio.sleep(0)
+        service.clock.advance(0)  # ends a pause of no length
+    assert not linking.done()
+    service.clock.advance(1)
+    packed = await linking
+    assert (await service.graveler.lookup(service.admin, "lake", "main", PATH)).entry == packed
 
 
 async def test_the_upload_of_parts_is_named(service: Service) -> None:
