@@ -430,6 +430,19 @@ async def test_content_of_users_is_never_a_page(user: WebUser) -> None:
     assert not page.root.xpath("//main//script")
 
 
+async def test_metadata_of_an_object_is_text(user: WebUser) -> None:
+    evil = "'><img src=x onerror=alert(1)><script>alert(2)</script>"
+    headers = {"content-type": f"text/html{evil}", "x-lakefs-meta-about": evil}
+    answer = await user.rest.ask(
+        "POST", "/repositories/lake/branches/main/objects?path=a", b"x", headers=headers
+    )
+    assert answer.status == 201, answer.body
+    page = await user.page(f"{LAKE}/object?ref=main&path=a")
+    facts = [each.text_content() for each in page.root.xpath("//dl[@class='facts']/dd")]
+    assert {evil, f"text/html{evil}"} <= set(facts)
+    assert (page.foreign, page.root.xpath("//main//script")) == ([], [])
+
+
 async def test_a_picture_is_one_by_its_bytes(user: WebUser) -> None:
     png = b"\x89PNG\r\n\x1a\n" + b"\0" * 32
     await put(user, "shown.html", png)

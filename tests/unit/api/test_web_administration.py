@@ -778,7 +778,7 @@ async def test_collections_are_held(user: WebUser) -> None:
 
 async def test_compactions_are_paused_and_resumed(user: WebUser) -> None:
     page = await user.page("/administration")
-    assert "They run." in page.text
+    assert "They are not paused." in page.text
     assert {"/users", "/quotas", "/account"} <= set(page.links)
     assert (await user.fill(page, "Pause", hours="0")).status == 400
     assert (await user.fill(page, "Pause", hours="3")).status == 303

@@ -49,7 +49,7 @@ async def test_fields_of_refs_offer_their_names(user: WebUser) -> None:
         assert offered(page) == ["dev", "main", "v1"], target
         assert len(page.root.xpath("//input[@list='refs']")) == fields, target
     # What takes branches only offers no tag.
-    for target in ("pulls/new", "state"):
+    for target in ("pulls/new", "pulls", "state"):
         assert offered(await user.page(f"{LAKE}/{target}")) == ["dev", "main"], target
 
 

@@ -114,6 +114,7 @@ async def show(context: Context, at: PullsAt) -> Page:
         states=list(_STATES),
         state_names=STATE_NAMES,
         more=token,
+        names=await branches_offered(context, at.repository),
     )
 
 
