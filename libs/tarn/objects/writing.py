@@ -88,17 +88,8 @@ async def store_object(
     key = BlockKey(repository.namespace, physical_path(address))
 
     def made_of(sums: BodySums) -> Entry:
-        return entry_of(
-            headers,
-            sums.size,
-            mtime_us,
-            address,
-            sums.md5,
-            lineage=lineage,
-            operation_id=operation,
-            checksums=sums.checksums,
-            tags=tags,
-        )
+        size, md5, checksums = sums.size, sums.md5, sums.checksums
+        return entry_of(headers, size, mtime_us, address, md5, lineage, operation, checksums, tags)
 
     if is_conditional and not is_large:
         # The body first: a slow client must not hold the lock.
