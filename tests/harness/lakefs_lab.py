@@ -97,6 +97,8 @@ async def opened(
             namespace,
             BranchId("main"),
             settings or Settings(),
+            clock,
+            SeededIds(clock, 1),
         )
         try:
             yield bringing, history, state

@@ -345,6 +345,8 @@ async def _bring(
                 namespace,
                 parse_branch_id(peer.default_branch),
                 settings,
+                clock,
+                ids,
             )
             return await bringing.run()
     finally:

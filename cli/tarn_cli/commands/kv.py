@@ -120,11 +120,19 @@ def dump(
 @kv.command()
 @_config
 @click.argument("dump_folder", metavar="DUMP", type=click.Path(path_type=Path))
+@click.option(
+    "--dump", "dump_id", default="", metavar="ID", help="Which dump.  [default: the newest]"
+)
 @_concurrency
 @_rate
 @pass_session
 def load(
-    session: Session, store: str, dump_folder: Path, concurrency: int, rows_per_second: int | None
+    session: Session,
+    store: str,
+    dump_folder: Path,
+    dump_id: str,
+    concurrency: int,
+    rows_per_second: int | None,
 ) -> None:
     """Fill an empty store from a dump, and compare all of it by digests.
 
@@ -139,7 +147,7 @@ def load(
     folder = dump_folder.absolute()
 
     async def work(run: _Run) -> Record:
-        dumped = await open_snapshot(FolderTarget(folder), Scope.STORE)
+        dumped = await open_snapshot(FolderTarget(folder), Scope.STORE, dump_id)
         done = await load_place(dumped, await run.place(config), run.ids, run.options)
         return {"store": about(config), **_record(done)}
 

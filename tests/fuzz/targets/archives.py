@@ -1,17 +1,13 @@
-"""Files of dumps and backups beside the rows: any bytes are damaged, or come back equal when they are written again.
+"""Files of snapshots: any bytes are damaged, or come back equal when they are written again.
 
 The first byte says what the rest is.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import random
-import tarfile
-import tempfile
 from collections.abc import Callable
-from pathlib import Path
 
 from tests.support.fuzz.target import PropertyError, Target
 
@@ -22,11 +18,9 @@ from tarn.kv.port import Partition, PartitionKind
 from tarn.snapshot.files.chunks import Chunker
 from tarn.snapshot.files.content import pack, unpack
 from tarn.snapshot.files.manifest import Manifest, decode_index, encode_index
-from tarn.snapshot.repository.files import DumpFile
 
 __all__ = ["TARGET"]
 
-_FOLDER = tempfile.TemporaryDirectory(prefix="tarn-fuzz-")
 _PARTITIONS = tuple(Partition(name, PartitionKind.PLAIN) for name in ("", "test/a", "é" * 99, "\n"))
 _REFUSALS = (Kind.CORRUPT, Kind.FAILED_PRECONDITION, Kind.INVALID)
 
@@ -68,21 +62,12 @@ def _changed(data: bytes) -> str:
     return found.form.name
 
 
-def _tar(data: bytes) -> str:
-    path = Path(_FOLDER.name) / "dump.tar"
-    path.write_bytes(data)
-    with DumpFile(path) as dump:
-        count = sum(1 for _ in dump.lines("commit"))
-    return f"tar of {min(count, 3)}"
-
-
 _KINDS: tuple[Callable[[bytes], str], ...] = (
     _index,
     _text,
     _manifest,
     _line,
     _changed,
-    _tar,
 )
 
 
@@ -120,23 +105,6 @@ def _json(rng: random.Random, data: bytes) -> bytes:
         return data
 
 
-def _archive(rng: random.Random, data: bytes) -> bytes:
-    """Makes a tar of members of all types, whose sizes may be false."""
-    sink = io.BytesIO()
-    form = rng.choice((tarfile.PAX_FORMAT, tarfile.GNU_FORMAT))
-    with tarfile.open(fileobj=sink, mode="w", format=form) as out:
-        for name in ("manifest.json", rng.choice(("tags.jsonl", "x" * 70_000, "../a"))):
-            info = tarfile.TarInfo(name)
-            info.type = rng.choice(
-                (tarfile.REGTYPE, tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE)
-            )
-            info.linkname = rng.choice(("", "manifest.json", "/etc/passwd"))
-            body = data[1:200] if info.type == tarfile.REGTYPE else b""
-            info.size = len(body)
-            out.addfile(info, io.BytesIO(body))
-    return b"\x05" + sink.getvalue()
-
-
 TARGET = Target(
     "archives",
     _check,
@@ -147,9 +115,8 @@ TARGET = Target(
         "tarn.snapshot.files.manifest",
         "tarn.core.dump",
         "tarn.core.listing.changed_paths",
-        "tarn.snapshot.repository.files",
     ),
-    mutations=(_packed, _json, _json, _archive),
+    mutations=(_packed, _json, _json),
     input_bytes_max=128 * 1024,
     memory_bytes=128 << 20,
     cpu_s=4.0,

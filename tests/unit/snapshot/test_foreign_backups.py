@@ -45,6 +45,16 @@ def test_an_index_of_too_many_or_too_long_lines_is_refused() -> None:
         assert caught.value.kind is Kind.CORRUPT
 
 
+async def test_a_manifest_that_names_a_text_of_the_index_twice_is_refused(lab: BackupLab) -> None:
+    """Each mention costs 70 bytes in the file, and 10,000 lines in memory."""
+    made = await lab.back_up()
+    name = manifest_file(Scope.INSTALLATION, made.snapshot_id)
+    await lab.target.put(name, replace(made, index=made.index * 2, chunks=1 << 40).encode())
+    with pytest.raises(TarnError, match="named again and again") as caught:
+        await open_snapshot(lab.target, Scope.INSTALLATION)
+    assert caught.value.kind is Kind.CORRUPT
+
+
 async def test_a_chunk_that_is_a_link_or_a_pipe_or_too_long_is_damaged(lab: BackupLab) -> None:
     await lab.put("a", 1)
     await lab.back_up()

@@ -9,7 +9,9 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from backup_lab import BackupLab
+from backup_lab import INSTALLATION, BackupLab
+from dumped_lake import transfer
+from graveler_service import running_service
 from tests.support.clock import ManualClock, SeededIds
 
 from tarn.block.mem import MemBlockStore
@@ -21,6 +23,9 @@ from tarn.snapshot.files.marks import MARK_US, begin_prune, begin_snapshot, begu
 from tarn.snapshot.files.pruning import prune
 from tarn.snapshot.files.stored import check_files, open_snapshot, snapshot_ids
 from tarn.snapshot.files.target import FolderTarget, Target
+from tarn.snapshot.repository.dumping import RepositoryDump
+from tarn.snapshot.store import OpenStore
+from tarn.snapshot.store import dump as dump_store
 
 
 async def test_a_prune_leaves_what_the_kept_backups_need(lab: BackupLab, target: Target) -> None:
@@ -62,6 +67,37 @@ async def test_a_prune_and_an_unfinished_backup_exclude_each_other(lab: BackupLa
         await lab.back_up()
     clock.advance(MARK_US / 1_000_000)
     await lab.back_up()
+
+
+async def test_a_prune_of_backups_leaves_dumps_in_the_same_place(
+    lab: BackupLab, tmp_path: Path
+) -> None:
+    await lab.put("a", 1)
+    place = OpenStore(lab.kv, INSTALLATION, "mem", is_shared=False)
+    ids, clock = SeededIds(lab.lake.clock), lab.lake.clock
+    await dump_store(place, lab.target, ids, lab.options())
+    (tmp_path / "service").mkdir()
+    async with running_service(tmp_path / "service") as service:
+        begun = await RepositoryDump.begin(lab.target, "lake", ids, lab.options())
+        await transfer(service).dump("lake", begun)
+        await begun.finish()
+    for size in (2, 3):
+        clock.advance(1)
+        await lab.put("a", size)
+        await lab.back_up()
+    await prune(lab.target, 1, clock, ids)
+    for scope in Scope:
+        snapshot = await open_snapshot(lab.target, scope)
+        assert snapshot.manifest.rows > 0
+        assert await check_files(snapshot, lab.options()) == []
+
+
+@pytest.mark.parametrize("scope", Scope)
+async def test_a_snapshot_of_any_scope_keeps_a_prune_away(scope: Scope, tmp_path: Path) -> None:
+    target, clock = FolderTarget(tmp_path), ManualClock()
+    await begin_snapshot(target, scope, "20261123T090000Z-0000000000", clock.now_us())
+    with pytest.raises(TarnError, match=f"{scope.value}/.* is being made"):
+        await prune(target, 1, clock, SeededIds(clock))
 
 
 async def test_a_mark_that_cannot_be_read_counts(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from tarn.kv.port import Group, Partition, PartitionKind
 from tarn.snapshot.files import chunks
 from tarn.snapshot.files.content import content_file, pack, unpack
 from tarn.snapshot.files.manifest import Manifest, Scope, decode_index, manifest_file
+from tarn.snapshot.files.marks import begin_snapshot
 from tarn.snapshot.files.stored import check_files, open_snapshot, snapshot_ids
 from tarn.snapshot.files.target import FolderTarget, new_folder
 from tarn.snapshot.store import (
@@ -219,6 +220,17 @@ async def test_a_killed_dump_is_continued_though_its_fence_is_there(tmp_path: Pa
     await check_open(kv, INSTALLATION)
     assert await contents(await loaded(folder)) == by_name(sample_installation())
     assert not list(folder.rglob("begun.json"))
+
+
+@pytest.mark.parametrize("installation", [INSTALLATION, "other"])
+async def test_a_dump_continues_only_one_of_its_installation(
+    installation: str, tmp_path: Path
+) -> None:
+    begun = "20261123T090000Z-0000000000"
+    about = {"installation_id": installation}
+    await begin_snapshot(FolderTarget(tmp_path), Scope.STORE, begun, 0, about)
+    made = await dumped(await filled(), tmp_path)
+    assert (made.snapshot_id == begun) == (installation == INSTALLATION)
 
 
 async def test_a_chunk_that_an_interrupted_dump_lost_is_written_again(tmp_path: Path) -> None:

@@ -175,6 +175,8 @@ class Manifest:
             index=tuple(map(_digest, _list(found["index"]))),
             **{name: _number(found[name]) for name in _NUMBERS},
         )
+        if len(set(manifest.index)) < len(manifest.index):
+            raise ValueError("index: one small text, named again and again, would fill the memory")
         if found["sha256"] != manifest.sha256:
             raise ValueError("sha256")
         return manifest

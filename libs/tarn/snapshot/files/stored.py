@@ -97,7 +97,10 @@ async def read_manifest(target: Target, scope: Scope, snapshot_id: str) -> Manif
         if error.kind is not Kind.NOT_FOUND:
             raise
         what, _ = _COMMANDS[scope]
-        about = f"there is no finished {what} {snapshot_id} in {target.about}"
+        newest = ", ".join(reversed((await snapshot_ids(target, scope))[-3:])) or "none"
+        about = (
+            f"there is no finished {what} {snapshot_id} in {target.about}; the newest are: {newest}"
+        )
         raise TarnError(Kind.NOT_FOUND, Reason.INVALID_ARGUMENT, about) from error
     manifest = Manifest.decode(text)
     if (manifest.scope, manifest.snapshot_id) != (scope, snapshot_id):

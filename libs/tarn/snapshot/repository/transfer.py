@@ -14,10 +14,15 @@ from tarn.core.dump import LINE_BYTES_MAX, BranchLine, NoteLine, ReflogLine, fro
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.rpc.wire.call import Call
-from tarn.snapshot.repository.files import MEMBERS, Dumped, DumpFile, DumpFolder
+from tarn.snapshot.files.content import corrupt_error
+from tarn.snapshot.files.manifest import SavedRepository, Scope
+from tarn.snapshot.files.stored import StoredSnapshot, check_files, open_snapshot
+from tarn.snapshot.files.target import Target
+from tarn.snapshot.files.work import TransferOptions
+from tarn.snapshot.repository.dumping import RepositoryDump, lines_of
 from tarn_proto.graveler.v1.repository_service_pb2 import Repository
 
-__all__ = ["Restored", "Transfer"]
+__all__ = ["Restored", "Transfer", "checked"]
 
 RECOVERY = "recover"
 """The `restore_id` of every recovery: it always restores the same thing, the contents of its namespace."""
@@ -56,6 +61,23 @@ class Restored:
     unheaded: list[str] = field(default_factory=list)
 
 
+async def checked(
+    target: Target, options: TransferOptions, snapshot_id: str = ""
+) -> StoredSnapshot:
+    """Opens the newest dump of a repository in a target, or another one, after reading every byte of it.
+
+    Raises:
+        TarnError: NOT_FOUND: there is none. CORRUPT: it is damaged. FAILED_PRECONDITION: it has another version. Also
+            the target's errors.
+    """
+    found = await open_snapshot(target, Scope.REPOSITORY, snapshot_id)
+    if damaged := await check_files(found, options):
+        raise corrupt_error(f"{found.about} is damaged: {damaged[0]}")
+    if len(found.manifest.repositories) != 1:
+        raise corrupt_error(f"{found.about} is not of one repository")
+    return found
+
+
 class Transfer:
     """One dump, restore or recovery.
 
@@ -84,31 +106,31 @@ class Transfer:
         self._known: set[bytes] = set()
         self._lines = 0
 
-    async def dump(self, repository_id: str, folder: DumpFolder) -> None:
+    async def dump(self, repository_id: str, dump: RepositoryDump) -> None:
         """Reads the pages that a dump lacks."""
-        while not folder.is_complete:
-            await self.dump_page(repository_id, folder)
+        while not dump.is_complete:
+            await self.dump_page(repository_id, dump)
 
-    async def dump_page(self, repository_id: str, folder: DumpFolder) -> None:
+    async def dump_page(self, repository_id: str, dump: RepositoryDump) -> None:
         """Reads the next page of a dump."""
         page = await self._graveler.read_dump(
-            self._call(), repository_id, page_size=self._page_size, page_token=folder.page_token
+            self._call(), repository_id, page_size=self._page_size, page_token=dump.page_token
         )
         found = page.repository
-        dumped = Dumped(
+        dumped = SavedRepository(
             repository_id,
             found.instance_uid,
             found.storage_namespace,
             found.default_branch_id,
         )
-        folder.append(page.lines, dumped, page.next_page_token)
+        await dump.append(page.lines, dumped, page.next_page_token)
         self._lines += len(page.lines)
         self._progress(f"dumped {self._lines} lines")
 
     async def restore(
         self,
         repository_id: str,
-        file: DumpFile,
+        dump: StoredSnapshot,
         storage_namespace: str = "",
         default_branch_id: str = "",
         restore_id: str = "",
@@ -117,28 +139,31 @@ class Transfer:
 
         Args:
             repository_id: the repository to create.
-            file: the dump.
+            dump: the dump; see `checked`.
             storage_namespace: the place of the blocks; empty: that of the dump.
             default_branch_id: empty: that of the dump.
             restore_id: of a restore that the caller has begun; empty: the digest of the dump.
         """
         done = Restored()
-        default = default_branch_id or file.dumped.default_branch_id
-        namespace = storage_namespace or file.dumped.storage_namespace
+        (dumped,) = dump.manifest.repositories
+        default = default_branch_id or dumped.default_branch_id
+        namespace = storage_namespace or dumped.storage_namespace
         async with self._bare(
-            done, repository_id, namespace, default, restore_id or file.digest
+            done, repository_id, namespace, default, restore_id or dump.manifest.sha256
         ) as write:
-            await write(file.lines("settings"))
-            with file.open(MEMBERS["commit"]) as commits:
-                await self._write_commits(commits, write, done)
-            await write(file.lines("expired"))
+            await write(lines_of(dump, "settings"))
+            with tempfile.TemporaryFile() as spool:
+                async for line in lines_of(dump, "commit"):
+                    spool.write(line.encode() + b"\n")
+                await self._write_commits(spool, write, done)
+            await write(lines_of(dump, "expired"))
             newest: dict[BranchId, int] = {}
-            for line in file.lines("branch"):
+            async for line in lines_of(dump, "branch"):
                 branch = _record(line, BranchLine)
                 newest[branch.branch_id] = branch.head_sequence
-            done.reflog_entries = await write(_until(file.lines("reflog"), newest))
-            done.branches = await write(file.lines("branch"), _REQUEST_REFS)
-            done.tags = await write(file.lines("tag"), _REQUEST_REFS)
+            done.reflog_entries = await write(_until(lines_of(dump, "reflog"), newest))
+            done.branches = await write(lines_of(dump, "branch"), _REQUEST_REFS)
+            done.tags = await write(lines_of(dump, "tag"), _REQUEST_REFS)
         return done
 
     async def recover(
@@ -283,11 +308,13 @@ class _Writer:
         self._progress = progress
         self._total = 0
 
-    async def __call__(self, lines: Iterable[str], limit: int = _REQUEST_LINES) -> int:
+    async def __call__(
+        self, lines: Iterable[str] | AsyncIterator[str], limit: int = _REQUEST_LINES
+    ) -> int:
         """Writes all lines; returns their number."""
         count, size = 0, 0
         waiting: list[str] = []
-        for line in lines:
+        async for line in _each(lines):
             waiting.append(line)
             size += len(line.encode())
             count += 1
@@ -304,9 +331,18 @@ class _Writer:
         self._progress(f"restored {self._total} lines")
 
 
-def _until(lines: Iterable[str], newest: dict[BranchId, int]) -> Iterator[str]:
+async def _each(lines: Iterable[str] | AsyncIterator[str]) -> AsyncIterator[str]:
+    if isinstance(lines, AsyncIterator):
+        async for line in lines:
+            yield line
+    else:
+        for line in lines:
+            yield line
+
+
+async def _until(lines: AsyncIterator[str], newest: dict[BranchId, int]) -> AsyncIterator[str]:
     """Yields the entries of reflogs that are not newer than the dumped record of their branch."""
-    for line in lines:
+    async for line in lines:
         found = _record(line, ReflogLine)
         last = newest.get(found.branch_id)
         if last is None or found.entry.sequence <= last:
