@@ -48,6 +48,7 @@ from tarn_graveler.guards.address_age import AddressAge
 from tarn_graveler.guards.drops import DropDelay, Drops
 from tarn_graveler.guards.fences import Fences
 from tarn_graveler.iterators.opening import Iterators
+from tarn_graveler.journal.draining import Drain
 from tarn_graveler.reads.coverage import ReadObjects
 from tarn_graveler.reads.journal import ReadJournal
 from tarn_graveler.records.branches import Branches
@@ -115,7 +116,8 @@ class GravelerSettings:
         online: of the deletion of private blocks.
         keeps_reads: whether the replica keeps the journal of reads; must be equal in all replicas.
         quotas: the limits of repositories and users for which none were set.
-        keeps_events: whether writes and deletes of objects leave events; must be equal in all replicas.
+        keeps_events: whether mutations leave events, which are drained to the bucket; must be equal in all replicas.
+        drain_poll_seconds: pause between two rounds of the drain.
     """
 
     installation_id: str
@@ -132,6 +134,7 @@ class GravelerSettings:
     keeps_reads: bool = False
     quotas: QuotaDefaults = field(default_factory=QuotaDefaults)
     keeps_events: bool = False
+    drain_poll_seconds: float = 10.0
 
     @property
     def reflog_limits(self) -> ReflogLimits:
@@ -163,6 +166,7 @@ class Graveler:
     """The parts of one replica, floor by floor.
 
     Attributes:
+        drain: of the journal of mutations; None: it is off.
         journal: notes what is looked up; None: nothing does. The application adds it.
         features: refuses what the store's feature level does not allow (`Replica.features`).
     """
@@ -230,6 +234,7 @@ class Graveler:
     # --- tasks
     task_runner: TaskRunner
     cleaner: Cleaner
+    drain: Drain | None = None
     journal: ReadJournal | None = None
     features: FeatureGate = ALL_FEATURES
 
@@ -276,16 +281,16 @@ def assemble(
         PullRequests(kv, repositories, clock, ids),
     )
     reads = ReadObjects(kv, blocks, clock, keys)
-    # --- graph
-    bases = MergeBases(commits)
-    path_changes = PathChanges(paths, commits, committed)
+    # --- journal and graph
+    drain = Drain(kv, keys, blocks, clock, ids, features, settings.drain_poll_seconds)
+    bases, path_changes = MergeBases(commits), PathChanges(paths, commits, committed)
     # --- refs
     reflog = Reflog(kv, repositories, reflog_rows, clock, settings.clock_skew_seconds)
     refs = Refs(kv, repositories, branches, commits, reflog)
     # --- guards
     fences = fences or Fences(collections, expired, blocks, clock)
     delay = DropDelay(settings.drop_delay_seconds)
-    drops = Drops(drop_list, repositories, clock, delay)
+    drops = Drops(drop_list, repositories, clock, delay, has_journal=settings.keeps_events)
     age = AddressAge(clock, limits)
     events = ObjectEvents(clock, ids, features, is_on=settings.keeps_events)
     # --- branch
@@ -418,5 +423,7 @@ def assemble(
             settings.cleanup_poll_seconds,
             expiring.look,
             task_runner.look,
+            drain if settings.keeps_events else None,
         ),
+        drain=drain if settings.keeps_events else None,
     )
