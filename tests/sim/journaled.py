@@ -4,8 +4,8 @@ A look at a token sees every node at one moment. The newest row of each path mus
 order of the store: a row and its event are one request. Tokens are looked at when they are dropped, and at the end.
 
 At the end everything is drained once more, and the files are read from the bucket alone: each acknowledged write must
-be among their events, nothing may be that was never in the store, and what a rebuild would make of a token that a record
-still names must be its rows.
+be among their events, nothing may be that was never in the store, and what a rebuild would make of a token that a
+record still names must be its rows.
 """
 
 from __future__ import annotations

@@ -43,12 +43,14 @@ class DrainRecord:
         drained_until_us: when the last round that reached its end began: what was acknowledged before is in the
             bucket. Unix microseconds.
         behind: the same of the repositories whose last pass failed, by `RepositoryKeys.root`.
+        first_hour: hours since 1970 before it have no registrations left.
     """
 
     holder: str = ""
     lease_until_us: int = 0
     drained_until_us: int = 0
     behind: Mapping[str, int] = field(default_factory=dict)
+    first_hour: int = 0
 
     def of(self, root: str) -> int:
         """Until when a repository is drained, Unix microseconds."""
@@ -88,6 +90,7 @@ def encode_drain(drain: DrainRecord) -> bytes:
         lease_until_us=drain.lease_until_us,
         drained_until_us=drain.drained_until_us,
         behind=behind,
+        first_hour=drain.first_hour,
     ).SerializeToString()
 
 
@@ -99,4 +102,5 @@ def decode_drain(value: bytes | None) -> DrainRecord:
     """
     record = parse_record(pb.JournalDrainRecord(), value or b"")
     behind = {each.root: each.drained_until_us for each in record.behind}
-    return DrainRecord(record.holder, record.lease_until_us, record.drained_until_us, behind)
+    times = record.lease_until_us, record.drained_until_us
+    return DrainRecord(record.holder, *times, behind, record.first_hour)

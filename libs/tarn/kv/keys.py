@@ -151,7 +151,7 @@ class InstallationKeys:
     @property
     def journal_state(self) -> Partition:
         """The epoch of each repository's journal, and how far it is drained."""
-        return Partition(f"{self.installation_id}/journal-state", PartitionKind.REGISTER)
+        return Partition(f"{self.installation_id}/journal", PartitionKind.REGISTER)
 
     def drops(self, hour: int) -> Partition:
         """The partitions to drop in one hour since 1970, by time. Dropped whole when the hour is over."""

@@ -41,8 +41,11 @@ __all__ = [
     "find_event",
     "hour_of",
     "is_complete",
+    "new_event_id",
 ]
 
+_TIME_BYTES: Final = 8
+_RANDOM_BYTES: Final = 8
 HOUR_US: Final = 3_600_000_000
 _LATE_US: Final = 120_000_000
 """Age of a row that is too old when it is durable: its hour may be dropped."""
@@ -55,6 +58,16 @@ _TRIES: Final = 3
 _PAGE: Final = 256
 _FIRST: Final = b"event/"
 _END: Final = b"event0"
+
+
+def new_event_id(time_us: int, nonce: bytes) -> bytes:
+    """Returns the 16 bytes of a new event: its time, so that keys sort by it, and random ones.
+
+    Args:
+        time_us: microseconds since 1970.
+        nonce: at least 8 random bytes.
+    """
+    return time_us.to_bytes(_TIME_BYTES, "big") + nonce[:_RANDOM_BYTES]
 
 
 def hour_of(time_us: int) -> int:
@@ -94,7 +107,7 @@ class Registration:
     @property
     def time_us(self) -> int:
         """When its process chose the key of the event, microseconds since 1970."""
-        return int.from_bytes(self.event_id[:8], "big")
+        return int.from_bytes(self.event_id[:_TIME_BYTES], "big")
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,6 +16,7 @@ from tarn.core.collection import LIMITS, CollectionLimits
 from tarn.core.levels import ALL_FEATURES, Feature, FeatureGate
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
+from tarn.kv.record_events import JournaledKv
 from tarn.telemetry.operations import Operations
 from tarn_graveler.branch.building import Builder, InlineBuilder
 from tarn_graveler.branch.committing import Committing
@@ -118,6 +119,8 @@ class GravelerSettings:
         quotas: the limits of repositories and users for which none were set.
         keeps_events: whether mutations leave events, which are drained to the bucket; must be equal in all replicas.
         drain_poll_seconds: pause between two rounds of the drain.
+        journal_namespace: where the journal of what belongs to no repository is; empty: a place of its own below
+            `namespace_prefix`.
     """
 
     installation_id: str
@@ -135,6 +138,13 @@ class GravelerSettings:
     quotas: QuotaDefaults = field(default_factory=QuotaDefaults)
     keeps_events: bool = False
     drain_poll_seconds: float = 10.0
+    journal_namespace: str = ""
+
+    @property
+    def journal_of_installation(self) -> str:
+        """The storage namespace of the journal of what belongs to no repository."""
+        own = f"{self.namespace_prefix}tarn-journal-{self.installation_id}"
+        return self.journal_namespace or own
 
     @property
     def reflog_limits(self) -> ReflogLimits:
@@ -169,6 +179,7 @@ class Graveler:
         drain: of the journal of mutations; None: it is off.
         journal: notes what is looked up; None: nothing does. The application adds it.
         features: refuses what the store's feature level does not allow (`Replica.features`).
+        keeps_events: as in `GravelerSettings`.
     """
 
     clock: Clock
@@ -237,6 +248,7 @@ class Graveler:
     drain: Drain | None = None
     journal: ReadJournal | None = None
     features: FeatureGate = ALL_FEATURES
+    keeps_events: bool = False
 
     def gateways_prove(self) -> bool:
         """Whether all gateways that may run prove who they are; those of release 0.9.0 do not."""
@@ -262,7 +274,10 @@ def assemble(
 
     One long function: it lists all parts in the order of the floors, and each gets only parts above it in the list.
     """
-    keys, limits = InstallationKeys(settings.installation_id), settings.collection
+    # The drain's own writes are no changes of records.
+    keys, limits, store = InstallationKeys(settings.installation_id), settings.collection, kv
+    if settings.keeps_events:
+        kv = JournaledKv(kv, settings.installation_id, clock, ids, features)
     builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
     # --- records
     repositories = Repositories(kv, keys, clock, ids, settings.namespace_prefix)
@@ -276,22 +291,30 @@ def assemble(
     commits = Commits(kv, blocks, repositories)
     tags = Tags(kv, repositories, clock, names, expired)
     collections = CollectionRecords(kv, repositories)
-    paths, pulls = (
+    paths, pulls, reads = (
         PathRecords(kv, repositories, tasks),
         PullRequests(kv, repositories, clock, ids),
+        ReadObjects(kv, blocks, clock, keys),
     )
-    reads = ReadObjects(kv, blocks, clock, keys)
     # --- journal and graph
-    drain = Drain(kv, keys, blocks, clock, ids, features, settings.drain_poll_seconds)
+    drain = Drain(
+        store,
+        keys,
+        blocks,
+        clock,
+        ids,
+        features,
+        settings.journal_of_installation,
+        settings.drain_poll_seconds,
+    )
     bases, path_changes = MergeBases(commits), PathChanges(paths, commits, committed)
     # --- refs
     reflog = Reflog(kv, repositories, reflog_rows, clock, settings.clock_skew_seconds)
     refs = Refs(kv, repositories, branches, commits, reflog)
     # --- guards
     fences = fences or Fences(collections, expired, blocks, clock)
-    delay = DropDelay(settings.drop_delay_seconds)
+    delay, age = DropDelay(settings.drop_delay_seconds), AddressAge(clock, limits)
     drops = Drops(drop_list, repositories, clock, delay, has_journal=settings.keeps_events)
-    age = AddressAge(clock, limits)
     events = ObjectEvents(clock, ids, features, is_on=settings.keeps_events)
     # --- branch
     layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
@@ -344,6 +367,7 @@ def assemble(
     )
     return Graveler(
         features=features,
+        keeps_events=settings.keeps_events,
         clock=clock,
         committed=committed,
         collection_limits=limits,

@@ -17,16 +17,18 @@ class JournalEpochRecord(_message.Message):
     def __init__(self, number: _Optional[int] = ..., folder: _Optional[str] = ..., has_begun: _Optional[bool] = ...) -> None: ...
 
 class JournalDrainRecord(_message.Message):
-    __slots__ = ("holder", "lease_until_us", "drained_until_us", "behind")
+    __slots__ = ("holder", "lease_until_us", "drained_until_us", "behind", "first_hour")
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     LEASE_UNTIL_US_FIELD_NUMBER: _ClassVar[int]
     DRAINED_UNTIL_US_FIELD_NUMBER: _ClassVar[int]
     BEHIND_FIELD_NUMBER: _ClassVar[int]
+    FIRST_HOUR_FIELD_NUMBER: _ClassVar[int]
     holder: str
     lease_until_us: int
     drained_until_us: int
     behind: _containers.RepeatedCompositeFieldContainer[JournalBehind]
-    def __init__(self, holder: _Optional[str] = ..., lease_until_us: _Optional[int] = ..., drained_until_us: _Optional[int] = ..., behind: _Optional[_Iterable[_Union[JournalBehind, _Mapping]]] = ...) -> None: ...
+    first_hour: int
+    def __init__(self, holder: _Optional[str] = ..., lease_until_us: _Optional[int] = ..., drained_until_us: _Optional[int] = ..., behind: _Optional[_Iterable[_Union[JournalBehind, _Mapping]]] = ..., first_hour: _Optional[int] = ...) -> None: ...
 
 class JournalBehind(_message.Message):
     __slots__ = ("root", "drained_until_us")

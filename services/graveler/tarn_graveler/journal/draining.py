@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Final
 
 import structlog
@@ -32,6 +33,7 @@ from tarn.kv.records import Repository, decode_bucket
 from tarn.kv.register import Register
 from tarn_graveler.journal.epochs import Epochs, JournalPlace
 from tarn_graveler.journal.passes import RepositoryPasses
+from tarn_graveler.journal.records import RecordEvents
 from tarn_graveler.journal.scanning import OverToken
 
 __all__ = ["Drain", "DrainProgress"]
@@ -102,6 +104,7 @@ class Drain:
         clock: times of passes and the lease.
         ids: makes the names of holders and folders.
         features: say whether replicas write events.
+        namespace: of the journal of what belongs to no repository.
         poll_seconds: pause between two rounds.
 
     Attributes:
@@ -116,6 +119,7 @@ class Drain:
         clock: Clock,
         ids: IdSource,
         features: FeatureGate,
+        namespace: str,
         poll_seconds: float,
     ) -> None:
         self._kv = kv
@@ -129,6 +133,8 @@ class Drain:
         self._epochs = Epochs(kv, keys, blocks, clock, ids)
         self._holder = ""
         self._journals = _Journals()
+        self._records = RecordEvents(kv, keys, clock)
+        self._shared = JournalPlace(keys.installation_id, namespace)
         self.progress = DrainProgress()
 
     async def run(self) -> None:
@@ -156,23 +162,26 @@ class Drain:
         if not self._is_ready() or not await self._lease(begin_us):
             return False
         behind: dict[str, int] = {}
+        self._records.begin(self.progress.record.first_hour)
+        changed = await self._records.roots()
         roots = []
         async for place in self._places():
             roots.append(place.root)
-            if not await self._drained(place):
+            if not await self._drained(place, has_records=place.root in changed):
                 behind[place.root] = self.progress.record.of(place.root)
             await self._renew()
         self._journals.keep(roots)
+        await self._records.finish(await self._records.of_dead(changed.difference(roots)))
         until_us = begin_us
         if len(behind) > _BEHIND_MAX:
             until_us, behind = min(behind.values()), {}
-        await self._change(
-            lambda found: (
-                replace(found, drained_until_us=until_us, behind=behind)
-                if found.holder == self._holder
-                else found
-            )
+        ended = partial(
+            replace,
+            drained_until_us=until_us,
+            behind=behind,
+            first_hour=self._records.first_hour,
         )
+        await self._change(lambda found: ended(found) if found.holder == self._holder else found)
         return True
 
     def _is_ready(self) -> bool:
@@ -182,10 +191,10 @@ class Drain:
             return False
         return self._clock.monotonic() >= self._ready_at
 
-    async def _drained(self, place: JournalPlace) -> bool:
+    async def _drained(self, place: JournalPlace, *, has_records: bool) -> bool:
         """Drains one repository; returns whether that succeeded."""
         try:
-            await self.drain(place)
+            await self._pass(place, self._branches(place), {}, has_records=has_records)
         except TarnError as error:
             self.progress.failed_passes += 1
             _log.warning(
@@ -207,9 +216,11 @@ class Drain:
         Raises:
             TarnError: FAILED_PRECONDITION: its journal is of another store. CORRUPT; errors of the stores.
         """
+        self._records.begin(self.progress.record.first_hour)
         await self._pass(place, self._branches(place), {}, is_full=is_full)
 
     async def _places(self) -> AsyncIterator[JournalPlace]:
+        yield self._shared
         end = _REPOSITORIES[:-1] + b"0"
         async for _, value in rows_of(self._kv, self._keys.graveler, _REPOSITORIES, end, _PAGE):
             found = decode_bucket(value)
@@ -222,6 +233,8 @@ class Drain:
         return JournalPlace(keys.root, repository.storage_namespace)
 
     async def _branches(self, place: JournalPlace) -> AsyncIterator[BranchId]:
+        if place == self._shared:
+            return
         refs, prefix = RepositoryKeys(place.root).refs, BRANCHES.encode()
         async for key, _ in rows_of(self._kv, refs, prefix, prefix[:-1] + b"0", _PAGE):
             yield BranchId(key[len(prefix) :].decode())
@@ -272,7 +285,8 @@ class Drain:
             token = OverToken(drop.journal.token_id, drop.partition)
             found.setdefault(drop.journal.branch_id, {})[token.token_id] = token
         over = {branch_id: list(tokens.values()) for branch_id, tokens in found.items()}
-        await self._pass(place, _each(sorted(over)), over, is_full=False)
+        self._records.begin(self.progress.record.first_hour)
+        await self._pass(place, _each(sorted(over)), over, has_records=False)
 
     async def _is_purged(self, place: JournalPlace) -> bool:
         """Whether all data of a namespace are being deleted, or are deleted: a file would stay for ever."""
@@ -290,7 +304,8 @@ class Drain:
         branches: AsyncIterator[BranchId],
         over: Mapping[BranchId, Sequence[OverToken]],
         *,
-        is_full: bool,
+        has_records: bool = True,
+        is_full: bool = False,
     ) -> None:
         async with self._journals.lock(place.root):
             epoch = await self._epochs.current(place)
@@ -299,7 +314,14 @@ class Drain:
                 passes = RepositoryPasses(
                     self._kv, self._blocks, place, epoch, self._clock, self._ids
                 )
-            await passes.run(branches, over, is_full=is_full)
+            drained = await passes.run(
+                branches,
+                over,
+                lambda: self._records.of(place.root),
+                has_records=has_records,
+                is_full=is_full,
+            )
+            await self._records.finish(drained)
             self._journals.passes[place.root] = passes  # only without an error
 
     # ---- the record

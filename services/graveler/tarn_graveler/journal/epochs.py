@@ -27,9 +27,18 @@ from tarn.journal.epochs import Epoch, EpochCause, begin_epoch, newest_epoch, ne
 from tarn.journal.events import BASE_ID, BASE_OPERATION, BRANCHES, EventRow, table_of
 from tarn.journal.writing import write_base
 from tarn.kv.journal_records import EpochRecord, decode_epoch, encode_epoch
-from tarn.kv.keys import PATHS_END, PATHS_START, InstallationKeys, RepositoryKeys, path_of
+from tarn.kv.keys import (
+    PATHS_END,
+    PATHS_START,
+    AuthKeys,
+    InstallationKeys,
+    RepositoryKeys,
+    after_prefix,
+    path_of,
+)
 from tarn.kv.paging import rows_of
 from tarn.kv.port import Kv
+from tarn.kv.record_kinds import KINDS, Place
 from tarn.kv.records import decode_branch
 from tarn.kv.register import Register
 from tarn_graveler.journal.scanning import LOOKS
@@ -46,10 +55,10 @@ _log = structlog.get_logger()
 
 @dataclass(frozen=True, slots=True)
 class JournalPlace:
-    """A repository with a journal.
+    """A repository with a journal, or what belongs to no repository.
 
     Attributes:
-        root: `RepositoryKeys.root` of its present life.
+        root: `RepositoryKeys.root` of its present life; of what belongs to none, the id of the installation.
         namespace: where the files are.
     """
 
@@ -110,9 +119,7 @@ class Epochs:
         epoch = next_epoch(None, chance, EpochCause.ENABLED, self._clock.now_us(), newest=number)
         record = EpochRecord(epoch.number, epoch.folder)
         await self._move(row, before, record)
-        base = await write_base(
-            self._blocks, place.namespace, epoch.folder, self._base(RepositoryKeys(place.root))
-        )
+        base = await write_base(self._blocks, place.namespace, epoch.folder, self._base(place.root))
         epoch = msgspec.structs.replace(epoch, base=base)
         await begin_epoch(self._blocks, place.namespace, epoch)
         await self._move(row, record, replace(record, has_begun=True))
@@ -132,11 +139,11 @@ class Epochs:
 
     # ---- the base
 
-    async def _base(self, keys: RepositoryKeys) -> AsyncIterator[pa.Table]:
-        """Yields everything that the store holds of a repository and a rebuild needs."""
+    async def _base(self, root: str) -> AsyncIterator[pa.Table]:
+        """Yields everything that the store holds of a repository, or of no repository, and a rebuild needs."""
         rows: list[EventRow] = []
         size = 0
-        async for row in self._base_rows(keys):
+        async for row in self._base_rows(root):
             rows.append(row)
             size += len(row.key) + len(row.payload)
             if len(rows) >= _BASE_ROWS or size >= _BASE_BYTES:
@@ -145,18 +152,36 @@ class Epochs:
         if rows:
             yield table_of(rows)
 
-    async def _base_rows(self, keys: RepositoryKeys) -> AsyncIterator[EventRow]:
+    async def _base_rows(self, root: str) -> AsyncIterator[EventRow]:
+        if root == self._keys.installation_id:
+            partitions = {
+                Place.GRAVELER: self._keys.graveler,
+                Place.AUTH: AuthKeys(root).partition,
+            }
+        else:
+            keys = RepositoryKeys(root)
+            partitions = {
+                Place.REFS: keys.refs,
+                Place.COMMITS: keys.commits,
+                Place.PULLS: keys.pulls,
+            }
+            async for row in self._all_branches(keys):
+                yield row
         prefix = BRANCHES.encode()
-        async for key, value in rows_of(self._kv, keys.refs, b"", None, _PAGE):
-            if key.startswith(prefix):
-                async for row in self._branch_rows(keys, BranchId(key[len(prefix) :].decode())):
-                    yield row
-            elif not key.startswith(keys.UPLOAD_DAYS):  # uploads are not rebuilt
-                yield _base_row("", "", key.decode(), value)
-        for start in (keys.EXPIRED, keys.ERASED):
-            end = start[:-1] + b"0"
-            async for key, value in rows_of(self._kv, keys.commits, start, end, _PAGE):
-                yield _base_row("", "", key.decode(), value)
+        for kind in KINDS:
+            if not kind.is_journaled or kind.place not in partitions or kind.begins == prefix:
+                continue
+            is_prefix = kind.begins.endswith(b"/")
+            end = after_prefix(kind.begins) if is_prefix else kind.begins + b"\0"
+            partition = partitions[kind.place]
+            async for key, value in rows_of(self._kv, partition, kind.begins, end, _PAGE):
+                yield _base_row("", "", key.decode(), kind.told(value))
+
+    async def _all_branches(self, keys: RepositoryKeys) -> AsyncIterator[EventRow]:
+        prefix = BRANCHES.encode()
+        async for key, _ in rows_of(self._kv, keys.refs, prefix, after_prefix(prefix), _PAGE):
+            async for row in self._branch_rows(keys, BranchId(key[len(prefix) :].decode())):
+                yield row
 
     async def _branch_rows(
         self, keys: RepositoryKeys, branch_id: BranchId
@@ -190,8 +215,7 @@ async def end_epochs(kv: Kv, keys: InstallationKeys) -> None:
     Raises:
         TarnError: errors of the store.
     """
-    end = keys.EPOCHS[:-1] + b"0"
-    rows = rows_of(kv, keys.journal_state, keys.EPOCHS, end, _PAGE)
+    rows = rows_of(kv, keys.journal_state, keys.EPOCHS, after_prefix(keys.EPOCHS), _PAGE)
     if names := [key async for key, _ in rows]:
         for at in range(0, len(names), _PAGE):
             await kv.delete_many(keys.journal_state, names[at : at + _PAGE])

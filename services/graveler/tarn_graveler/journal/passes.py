@@ -8,8 +8,8 @@ all of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 import pyarrow as pa
@@ -23,6 +23,7 @@ from tarn.journal.writing import BranchPass, JournalWriter
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Companion, Kv
 from tarn_graveler.journal.epochs import JournalPlace
+from tarn_graveler.journal.records import DrainedRecord
 from tarn_graveler.journal.scanning import BranchScan, OverToken, start_at
 
 __all__ = ["AGAIN_US", "RepositoryPasses"]
@@ -36,6 +37,8 @@ _SEEN_MAX: Final = 200_000
 """Events of the last minutes that are known to be in a file. When they are more, they are written again."""
 _BRANCHES_AT_ONCE: Final = 500
 """Branches of one pass: a file names each of them."""
+_BRANCHES_MAX: Final = 50_000
+"""Branches whose records are remembered. When they are more, the events of records are read more often."""
 
 
 @dataclass(slots=True)
@@ -52,6 +55,7 @@ class _Known:
 
 
 _UNKNOWN: Final = _Known()
+_ReadRecords = Callable[[], Awaitable[Sequence[DrainedRecord]]]
 _Tokens = dict[str, _Known]
 
 
@@ -83,6 +87,12 @@ class _Rows:
     async def _taken(self) -> pa.Table:
         rows, self._waiting, self._size = self._waiting, [], 0
         return await asyncio.to_thread(table_of, rows)
+
+    def add_records(self, records: Sequence[DrainedRecord]) -> None:
+        """Adds the events of records."""
+        rows = [each.row for each in records if each.row is not None]
+        self._waiting += rows
+        self.count += len(rows)
 
     async def end(self, branches: Sequence[BranchPass], *, is_full: bool) -> None:
         """Writes the file that ends the pass."""
@@ -122,44 +132,60 @@ class RepositoryPasses:
         self.epoch = epoch
         self._writer = JournalWriter(blocks, place.namespace, epoch, ids.nonce().hex())
         self._known: dict[BranchId, _Tokens] = {}
+        self._records: dict[BranchId, bytes] = {}
+        self._orders: dict[str, int] = {}
 
     async def run(
         self,
         branches: AsyncIterator[BranchId],
         over: Mapping[BranchId, Sequence[OverToken]],
+        read_records: _ReadRecords,
         *,
+        has_records: bool = True,
         is_full: bool = False,
-    ) -> None:
+    ) -> list[DrainedRecord]:
         """Reads branches, and writes what is new of them. It is durable on return.
 
         Args:
             branches: those to read.
             over: tokens that were over before this call, by branch, oldest first.
+            read_records: reads the events of the records, of all branches and of what else is there.
+            has_records: there are some; otherwise they are read only if the record of a branch is not the one that was
+                drained last.
             is_full: reads all events of all tokens.
+
+        Returns:
+            What `read_records` returned: it is in files.
 
         Raises:
             TarnError: CORRUPT: a row is damaged; errors of the stores.
         """
+        drained: list[DrainedRecord] = []
         some: list[BranchId] = []
         async for branch_id in branches:
             some.append(branch_id)
             if len(some) == _BRANCHES_AT_ONCE:
-                await self._pass(some, over, is_full=is_full)
+                drained += await self._pass(some, over, read_records, has_records, is_full=is_full)
                 some = []
-        if some:
-            await self._pass(some, over, is_full=is_full)
+        if some or has_records:
+            drained += await self._pass(some, over, read_records, has_records, is_full=is_full)
+        return drained
 
     async def _pass(
         self,
         branches: Sequence[BranchId],
         over: Mapping[BranchId, Sequence[OverToken]],
+        read_records: _ReadRecords,
+        has_records: bool,
         *,
         is_full: bool,
-    ) -> None:
+    ) -> Sequence[DrainedRecord]:
         begin_us = self._clock.now_us()
         rows = _Rows(self._writer, begin_us)
-        told: list[BranchPass] = []
+        told: set[str] = set()
+        scans: dict[str, BranchPass] = {}
         learnt: dict[BranchId, _Tokens] = {}
+        seen: dict[BranchId, bytes] = {}
         for branch_id in branches:
             count = rows.count
             known = {} if is_full else self._known.get(branch_id, {})
@@ -170,11 +196,26 @@ class RepositoryPasses:
             )
             one = await scan.run()
             learnt[branch_id] = scanned.known_after(one.tokens, begin_us - AGAIN_US)
+            seen[branch_id] = scan.record
+            scans[branch_id] = one
             if rows.count > count:
-                told.append(one)
-        if told:
-            await rows.end(told, is_full=is_full)
+                told.add(branch_id)
+        records: Sequence[DrainedRecord] = ()
+        if has_records or any(self._records.get(name) != value for name, value in seen.items()):
+            records = await read_records()
+        rows.add_records(records)
+        changed = _orders_of(records)
+        orders = self._orders | changed
+        if rows.count:
+            some = [scans.get(name, BranchPass(name, 0)) for name in told | changed.keys()]
+            some = [replace(one, order=orders.get(one.branch, 0)) for one in some]
+            await rows.end(some, is_full=is_full)
         self._learn(learnt)
+        self._records |= seen
+        self._orders = orders
+        if max(len(self._records), len(self._orders)) > _BRANCHES_MAX:
+            self._records, self._orders = {}, {}
+        return records
 
     def _learn(self, learnt: Mapping[BranchId, _Tokens]) -> None:
         """Notes what is in files now."""
@@ -187,6 +228,15 @@ class RepositoryPasses:
         if sum(len(known.seen) for known in seen) > _SEEN_MAX:
             for known in seen:
                 known.seen = {}
+
+
+def _orders_of(records: Sequence[DrainedRecord]) -> dict[str, int]:
+    """Returns the order of each branch's newest record among some events."""
+    found: dict[str, int] = {}
+    for each in records:
+        if each.row is not None and each.row.branch:
+            found[each.row.branch] = max(found.get(each.row.branch, 0), each.row.order)
+    return found
 
 
 class _Scanned:

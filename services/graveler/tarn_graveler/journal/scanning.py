@@ -63,6 +63,9 @@ class BranchScan:
         over: its tokens that were over before this scan began, oldest first.
         since_us: from when on the events of a token are read, by its id; 0: all. Those of `over` are all read.
         take: gets the events, in parts; some may come again.
+
+    Attributes:
+        record: the record of the branch as it was read last; empty: there was none.
     """
 
     def __init__(
@@ -81,6 +84,7 @@ class BranchScan:
         self._since_us = since_us
         self._take = take
         self._read_ids: dict[str, None] = {}
+        self.record = b""
 
     async def run(self) -> BranchPass:
         """Reads everything; returns what the file says of the branch.
@@ -104,6 +108,7 @@ class BranchScan:
     async def _record(self) -> Versioned | None:
         key = RepositoryKeys.branch(self._branch_id)
         (found,) = await self._kv.get_many(self._keys.refs, [key], settle=True)
+        self.record = b"" if found is None else found.value
         return found
 
     async def _read_tokens(self, branch: Branch | None) -> None:
