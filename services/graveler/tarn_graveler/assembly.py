@@ -49,7 +49,7 @@ from tarn_graveler.guards.address_age import AddressAge
 from tarn_graveler.guards.drops import DropDelay, Drops
 from tarn_graveler.guards.fences import Fences
 from tarn_graveler.iterators.opening import Iterators
-from tarn_graveler.journal.draining import Drain
+from tarn_graveler.journal.draining import Drain, DrainSettings
 from tarn_graveler.reads.coverage import ReadObjects
 from tarn_graveler.reads.journal import ReadJournal
 from tarn_graveler.records.branches import Branches
@@ -121,6 +121,7 @@ class GravelerSettings:
         drain_poll_seconds: pause between two rounds of the drain.
         journal_namespace: where the journal of what belongs to no repository is; empty: a place of its own below
             `namespace_prefix`.
+        journal_lag_seconds_max: from which lag of its journal on a repository takes no writes.
     """
 
     installation_id: str
@@ -139,12 +140,14 @@ class GravelerSettings:
     keeps_events: bool = False
     drain_poll_seconds: float = 10.0
     journal_namespace: str = ""
+    journal_lag_seconds_max: float = 3_600.0
 
     @property
-    def journal_of_installation(self) -> str:
-        """The storage namespace of the journal of what belongs to no repository."""
+    def drain(self) -> DrainSettings:
+        """Those of the drain of the journal."""
         own = f"{self.namespace_prefix}tarn-journal-{self.installation_id}"
-        return self.journal_namespace or own
+        namespace = self.journal_namespace or own
+        return DrainSettings(namespace, self.drain_poll_seconds, self.journal_lag_seconds_max)
 
     @property
     def reflog_limits(self) -> ReflogLimits:
@@ -304,8 +307,7 @@ def assemble(
         clock,
         ids,
         features,
-        settings.journal_of_installation,
-        settings.drain_poll_seconds,
+        settings.drain,
     )
     bases, path_changes = MergeBases(commits), PathChanges(paths, commits, committed)
     # --- refs
@@ -359,7 +361,15 @@ def assemble(
     online = None
     if private_rows is not None:
         online = OnlineDeletion(
-            kv, branches, layers, collections, replaced, blocks, clock, settings.online
+            kv,
+            branches,
+            layers,
+            collections,
+            replaced,
+            blocks,
+            clock,
+            settings.online,
+            drain if settings.keeps_events else None,
         )
     # --- tasks
     task_runner = TaskRunner(
@@ -410,7 +420,7 @@ def assemble(
         abandoned_uploads=AbandonedUploads(
             iterators, repository_settings, daily, uploads, blocks, clock
         ),
-        admission=Admission(quotas, usage, clock, tasks),
+        admission=Admission(quotas, usage, clock, tasks, drain if settings.keeps_events else None),
         merges=merges,
         merge_branches=MergeBranches(merges, branches, publications),
         range_reverts=RangeReverts(commits, merges, moves),

@@ -17,9 +17,10 @@ from typing import Final
 
 import structlog
 
+from tarn.aio.bounded_map import BoundedMap
 from tarn.block.port import BlockStore
 from tarn.core.clock import Clock, IdSource
-from tarn.core.errors import TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId
 from tarn.core.levels import Feature, FeatureGate
 from tarn.journal.events import BRANCHES
@@ -36,13 +37,15 @@ from tarn_graveler.journal.passes import RepositoryPasses
 from tarn_graveler.journal.records import RecordEvents
 from tarn_graveler.journal.scanning import OverToken
 
-__all__ = ["Drain", "DrainProgress"]
+__all__ = ["Drain", "DrainProgress", "DrainSettings"]
 
 _LEASE_US: Final = 60_000_000
 _LEVEL_SECONDS: Final = 60.0
 """After this, every replica knows that the store's feature level was raised."""
 _BEHIND_MAX: Final = 1_000
 """Repositories that are told one by one to be behind; with more, all count as behind."""
+_FULL_MAX: Final = 10_000
+"""Repositories whose last full pass is remembered."""
 _PAGE: Final = 500
 _REPOSITORIES: Final = b"repos/"
 
@@ -75,6 +78,21 @@ class DrainProgress:
         return max((max(0, now_us - us) for us in times if us), default=0)
 
 
+@dataclass(frozen=True, slots=True)
+class DrainSettings:
+    """The settings of the drain.
+
+    Attributes:
+        namespace: of the journal of what belongs to no repository.
+        poll_seconds: pause between two rounds.
+        lag_seconds_max: from which lag on a repository takes no writes.
+    """
+
+    namespace: str
+    poll_seconds: float = 10.0
+    lag_seconds_max: float = 3_600.0
+
+
 class _Journals:
     """The passes of this process, by repository: one at a time for each."""
 
@@ -104,8 +122,7 @@ class Drain:
         clock: times of passes and the lease.
         ids: makes the names of holders and folders.
         features: say whether replicas write events.
-        namespace: of the journal of what belongs to no repository.
-        poll_seconds: pause between two rounds.
+        settings: see there.
 
     Attributes:
         progress: for metrics and for the refusal of writes.
@@ -119,8 +136,7 @@ class Drain:
         clock: Clock,
         ids: IdSource,
         features: FeatureGate,
-        namespace: str,
-        poll_seconds: float,
+        settings: DrainSettings,
     ) -> None:
         self._kv = kv
         self._keys = keys
@@ -129,12 +145,13 @@ class Drain:
         self._ids = ids
         self._features = features
         self._ready_at = 0.0
-        self._poll_seconds = poll_seconds
+        self._settings = settings
         self._epochs = Epochs(kv, keys, blocks, clock, ids)
         self._holder = ""
         self._journals = _Journals()
         self._records = RecordEvents(kv, keys, clock)
-        self._shared = JournalPlace(keys.installation_id, namespace)
+        self._full: BoundedMap[str, float] = BoundedMap(_FULL_MAX)
+        self._shared = JournalPlace(keys.installation_id, settings.namespace)
         self.progress = DrainProgress()
 
     async def run(self) -> None:
@@ -147,7 +164,7 @@ class Drain:
                 _log.warning(
                     "the journal was not drained", reason=error.reason, error=error.message
                 )
-            await self._clock.sleep(self._poll_seconds)
+            await self._clock.sleep(self._settings.poll_seconds)
 
     # ---- rounds
 
@@ -219,6 +236,26 @@ class Drain:
         self._records.begin(self.progress.record.first_hour)
         await self._pass(place, self._branches(place), {}, is_full=is_full)
 
+    async def before_deletion(self, repository: Repository | None, ended_at: float) -> None:
+        """Returns when the events that ended references to blocks are in the bucket, so that these may be deleted.
+
+        Otherwise a rebuild would name a block that is gone.
+
+        Args:
+            repository: of the blocks; None: the events belong to no repository.
+            ended_at: a time after the last of the references ended, on the monotonic clock.
+
+        Raises:
+            TarnError: as `drain`: nothing may be deleted.
+        """
+        place = self._shared if repository is None else self.place_of(repository)
+        full_at = self._full.get(place.root)
+        if full_at is not None and full_at > ended_at:
+            return
+        began_at = self._clock.monotonic()
+        await self.drain(place, is_full=True)
+        self._full.put(place.root, began_at)
+
     async def _places(self) -> AsyncIterator[JournalPlace]:
         yield self._shared
         end = _REPOSITORIES[:-1] + b"0"
@@ -238,6 +275,25 @@ class Drain:
         refs, prefix = RepositoryKeys(place.root).refs, BRANCHES.encode()
         async for key, _ in rows_of(self._kv, refs, prefix, prefix[:-1] + b"0", _PAGE):
             yield BranchId(key[len(prefix) :].decode())
+
+    def require_drained(self, repository: Repository) -> None:
+        """Does nothing unless the files of a repository are so far behind that it takes no more writes.
+
+        Raises:
+            TarnError: EXHAUSTED, JOURNAL_BEHIND.
+        """
+        now_us = self._clock.now_us()
+        lag_us = self.progress.lag_us(self.place_of(repository).root, now_us)
+        if lag_us <= self._settings.lag_seconds_max * 1_000_000:
+            return
+        name, seconds = repository.repository_id, lag_us // 1_000_000
+        text = (
+            f"repository {name} takes no writes now: its bucket has taken no files of the journal for {seconds} s. "
+            "Deletes go on. The log of graveler says why (docs/operate/journal.md); nothing was done"
+        )
+        raise TarnError(
+            Kind.EXHAUSTED, Reason.JOURNAL_BEHIND, text, repository=name, seconds=str(seconds)
+        )
 
     # ---- last scans
 
