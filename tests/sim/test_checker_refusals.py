@@ -400,7 +400,6 @@ NEVER_RIGHT = {
     "DATA_CORRUPT": "the stores keep what they acknowledge",
     "INTERNAL": "a defect",
     "INVALID_PAGE_TOKEN": "clients send tokens that they got",
-    "JOURNAL_BEHIND": "runs take less than the lag from which on writes are refused",
     "KEY_TOO_LONG": "keys are short",
     "LINK_EXPIRED": "runs take less than an hour",
     "LINK_MISMATCH": "clients state what they wrote",

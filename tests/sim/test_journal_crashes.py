@@ -20,6 +20,7 @@ from tests.sim.plan import draw
 from tests.sim.test_crashes import MortalWorld, Scene, _run
 
 from tarn.testing.sim.loop import SimLoop, simulate
+from tarn_graveler.collection.cleaner import Cleaner
 from tarn_graveler.journal.draining import Drain
 
 pytestmark = pytest.mark.timeout(600)
@@ -59,10 +60,12 @@ async def play(world: MortalWorld, work: Callable[[Lake], Awaitable[object]]) ->
     await scene.put(scene.other, "c", 3)
     await scene.other.commit()
     await scene.put(scene.other, "d", 4)
+    drain = other.graveler.drain
+    assert drain is not None
     for _ in range(4):
-        await asyncio.sleep(61)  # the lease of the dead one ends
+        await asyncio.sleep(2 * world.plan.registered_seconds + 3)
         await other.graveler.cleaner.drop_due()
-        await _drain(scene.other)
+        await drain.drain(drain.place_of(scene.repository))  # without the lease of the dead one
     with tempfile.TemporaryDirectory() as folder:
         namespace = scene.repository.storage_namespace
         files = await read_files(world.blocks, namespace, Path(folder) / "replay")
@@ -80,8 +83,8 @@ async def play(world: MortalWorld, work: Callable[[Lake], Awaitable[object]]) ->
 @pytest.mark.parametrize(
     ("store", "step"),
     [
-        ("sqlite", 3),
-        ("cassandra", 5),
+        ("sqlite", 7),
+        ("cassandra", 11),
         pytest.param("sqlite", 1, marks=pytest.mark.long),
         pytest.param("cassandra", 1, marks=pytest.mark.long),
     ],
@@ -99,7 +102,7 @@ def test_a_process_may_die_at_any_await(name: str, store: str, step: int) -> Non
             worlds.append(MortalWorld(loop, plan, dies_at))  # noqa: B023 - runs at once
             await play(worlds[0], WORKS[name])  # noqa: B023
 
-        with mock.patch.object(Drain, "run", _waits):
+        with mock.patch.object(Drain, "run", _waits), mock.patch.object(Cleaner, "run", _waits):
             simulate(main, seed=deaths)
         if worlds[0].moments <= deaths:
             break

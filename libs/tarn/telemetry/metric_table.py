@@ -389,12 +389,6 @@ TABLE: Final = (
         "Passes of the journal's drain over a repository that ended with an error.",
         of="graveler",
     ),
-    _counter(
-        "journal.last_scans",
-        "",
-        "Staging tokens whose events were drained for the last time, before they were dropped.",
-        of="graveler",
-    ),
     _gauge(
         "online.waiting",
         "",

@@ -50,7 +50,6 @@ def register_replica(
         drained = drain.progress
         meters.sample("journal.lag", lambda: drained.greatest_lag_us(clock.now_us()) / 1_000_000)
         meters.sample("journal.failed", lambda: drained.failed_passes)
-        meters.sample("journal.last_scans", lambda: drained.last_scans)
     queue = None if graveler.online is None else graveler.online.queue
     meters.sample("online.waiting", lambda: 0 if queue is None else len(queue))
     for outcome in OUTCOMES:
