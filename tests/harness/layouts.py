@@ -23,6 +23,7 @@ NO_RECORDS = {
     "InstallationKeys.cleanup",
     "InstallationKeys.drops",
     "InstallationKeys.registrations",
+    "InstallationKeys.journal_state",
     "AuthKeys.OWNED_VALUE",
     "AuthKeys.partition",
     "RepositoryKeys.refs",

@@ -1,4 +1,6 @@
-"""Runs whose replicas keep events: each row and record has its event, under all faults (docs/design/journal.md)."""
+"""Runs whose replicas keep events and drain them, under all faults: each row and record has its event, and each
+acknowledged write is in the files (docs/design/journal.md).
+"""
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -11,11 +13,13 @@ from tests.sim.plan import Plan, planned
 from tests.sim.run import run_plan
 from tests.support.faults.modes import Mode
 
+from tarn.kv.drop_records import Drop
 from tarn.kv.port import Group, Partition
 from tarn.kv.record_events import JournaledKv
 from tarn.kv.record_kinds import RecordKind
 from tarn_graveler.branch.object_events import Mutation
 from tarn_graveler.branch.staging import Staging
+from tarn_graveler.journal.draining import Drain
 from tarn_proto.store.v1 import journal_pb2 as pb
 
 _OPERATIONS = {
@@ -102,3 +106,27 @@ def test_a_record_without_events_is_noticed() -> None:
 
     with mock.patch.object(JournaledKv, "_kind", forgetful):
         assert any("newest event" in text for text in _problems("sqlite"))
+
+
+async def _no_rounds(self: Drain) -> None:
+    """Leaves everything to the last scans of tokens."""
+
+
+@pytest.mark.parametrize("store", ["sqlite", "cassandra"])
+def test_last_scans_alone_lose_nothing(store: str) -> None:
+    """Rounds only keep the files close behind."""
+    with mock.patch.object(Drain, "run", _no_rounds):
+        assert not run_plan(plan_of(2, store)).violations
+
+
+async def _as_if_drained(self: Drain, drops: Sequence[Drop]) -> list[Drop]:
+    return list(drops)
+
+
+def test_a_token_that_is_dropped_before_it_is_drained_is_noticed() -> None:
+    with (
+        mock.patch.object(Drain, "run", _no_rounds),
+        mock.patch.object(Drain, "last_scans", _as_if_drained),
+    ):
+        told = [each.text for each in run_plan(plan_of(2, "sqlite")).violations]
+    assert any("no event is in the files" in text for text in told)

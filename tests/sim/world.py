@@ -213,6 +213,7 @@ class Replica(Server):
                     held_seconds=_ONLINE_HELD_SECONDS,
                 ),
                 keeps_events=plan.keeps_events,
+                drain_poll_seconds=plan.registered_seconds / 4,
             ),
             kv=self.kv,
             blocks=blocks,
@@ -225,6 +226,8 @@ class Replica(Server):
         )
         self.serve(endpoints_of(self.graveler, self._access()))
         self.spawn(self.graveler.cleaner.run(), may_stop=False)
+        if self.graveler.drain is not None:
+            self.spawn(self.graveler.drain.run(), may_stop=False)
         if self.graveler.online is not None:
             self.graveler.online.queue.outcomes = world.online_outcomes
             self.spawn(self.graveler.online.run(), may_stop=False)

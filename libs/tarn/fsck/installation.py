@@ -305,6 +305,7 @@ class Installation:
             AuthKeys(self._keys.installation_id).partition.name,
             fence_partition(self._keys.installation_id).name,
             self._keys.reads.name,
+            self._keys.journal_state.name,
         }
         async for repository in self._records():
             keys = self._keys.of_repository(repository.repository_id, repository.instance_uid)

@@ -108,6 +108,10 @@ _OF_INSTALLATION: Final = (
     ),
     RecordKind((f"{_INSTALLATION}reads",), why_not="belongs to the running processes"),
     RecordKind((f"{_INSTALLATION}registration",), why_not="says which events to drain"),
+    RecordKind(
+        (f"{_INSTALLATION}epoch", f"{_INSTALLATION}EPOCHS", f"{_INSTALLATION}DRAIN"),
+        why_not="of the drain of the lost store; a rebuilt one begins epochs of its own",
+    ),
 )
 
 _OF_AUTH: Final = (

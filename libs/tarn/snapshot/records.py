@@ -149,6 +149,13 @@ _INSTALLATION: Final = (
         guard="events of the store that is copied: a restore begins a new epoch of the journal",
     ),
     Record(
+        "InstallationKeys.epoch",
+        None,
+        guard="a store that is restored continues no epoch: it begins one of its own",
+    ),
+    Record("InstallationKeys.EPOCHS", None, guard="as epoch"),
+    Record("InstallationKeys.DRAIN", None, guard="how far the store that is copied was drained"),
+    Record(
         "InstallationKeys.repository",
         Step.CLOSING,
         how=How.CHOSEN,

@@ -51,6 +51,7 @@ from tarn_graveler.handlers.staging_events import StagingEventHandler
 from tarn_graveler.handlers.tags import TagHandler
 from tarn_graveler.handlers.tasks import TaskHandler
 from tarn_graveler.handlers.uploads import UploadHandler
+from tarn_graveler.journal.epochs import end_epochs
 from tarn_graveler.metrics import register_replica
 from tarn_graveler.reads.journal import ReadJournal, end_journal
 from tarn_proto.graveler.v1.branch_service_rpc import branch_service
@@ -149,6 +150,7 @@ class GravelerApplication:
         self._agree = partial(agree, kv, settings.installation_id, settings.shared)
         keys = InstallationKeys(settings.installation_id)
         self._end_journal = partial(end_journal, kv, keys)
+        self._end_epochs = partial(end_epochs, kv, keys)
         journal = None
         if settings.keeps_reads:
             journal = ReadJournal(kv, blocks, clock, ids, keys, features)
@@ -195,6 +197,10 @@ class GravelerApplication:
         else:
             await journal.begin()
             self._tasks.spawn(journal.run())
+        if self._graveler.drain is None:
+            await self._end_epochs()
+        else:
+            self._tasks.spawn(self._graveler.drain.run())
         self._tasks.spawn(self._graveler.admission.records.run())
         self._tasks.spawn(self._graveler.cleaner.run())
         self._tasks.spawn(self._graveler.abandoned_uploads.run())

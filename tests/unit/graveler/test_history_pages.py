@@ -78,10 +78,9 @@ async def test_a_branch_that_is_being_created_protects_its_commit(lake: Lake) ->
 
 async def test_the_life_of_a_tag_that_a_page_shows_can_expire(lake: Lake) -> None:
     tag = await lake.graveler.tags.create(lake.repository, TagId("v1"), await commit(lake, "a", 1))
-    shown, cursor = [], ""
-    while not shown:
+    page, cursor = await lake.graveler.history_pages.page(lake.repository, "", 10)
+    while not page.tags:
         page, cursor = await lake.graveler.history_pages.page(lake.repository, cursor, 10)
-        shown = list(page.tags)
-    (found,) = shown
+    (found,) = page.tags
     assert (found.tag_id, found.commit_id) == ("v1", tag.commit_id)
     assert await lake.graveler.tags.expire(lake.repository, TagId("v1"), found.nonce, RULE)

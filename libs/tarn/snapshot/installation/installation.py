@@ -151,6 +151,7 @@ async def _require_known(kv: ListingKv, keys: InstallationKeys) -> None:
             keys.graveler,
             keys.cleanup,
             keys.reads,
+            keys.journal_state,
             AuthKeys(keys.installation_id).partition,
             fence_partition(keys.installation_id),
         )
