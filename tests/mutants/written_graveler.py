@@ -165,14 +165,14 @@ GRAVELER: Final[Sequence[Written]] = (
         "repository-marks-no-branch",
         "tarn_graveler.handlers.repositories",
         "Deleting a repository leaves its branches unmarked: writes under way are acknowledged.",
-        "branch = await self._branches.mark_deleted(BranchName(repository, branch_id))",
-        "branch = (await self._branches.fresh(BranchName(repository, branch_id))).branch",
+        "branch = await self._branches.mark_deleted(name)",
+        "branch = (await self._branches.fresh(name)).branch",
     ),
     Written(
         "repository-keeps-its-tokens",
         "tarn_graveler.handlers.repositories",
         "Deleting a repository drops no staging token.",
-        "dead += [keys.token(branch_id, token) for token in branch.tokens]",
+        "tokens += [(name, token) for token in branch.tokens]",
         "del branch",
     ),
     Written(

@@ -151,10 +151,16 @@ _INSTALLATION: Final = (
     Record(
         "InstallationKeys.epoch",
         None,
+        how=How.LEFT_OUT,
         guard="a store that is restored continues no epoch: it begins one of its own",
     ),
-    Record("InstallationKeys.EPOCHS", None, guard="as epoch"),
-    Record("InstallationKeys.DRAIN", None, guard="how far the store that is copied was drained"),
+    Record("InstallationKeys.EPOCHS", None, how=How.LEFT_OUT, guard="as epoch"),
+    Record(
+        "InstallationKeys.DRAIN",
+        None,
+        how=How.LEFT_OUT,
+        guard="how far the store that is copied was drained",
+    ),
     Record(
         "InstallationKeys.repository",
         Step.CLOSING,
