@@ -56,6 +56,7 @@ def _tell(page: Page, place: str, folder: Path) -> None:
     page.goto(f"{place}/objects?ref=main")
     upload(page, "prices.csv", OBJECTS["prices.csv"] + b"5,12\n", replaces=True)
     upload(page, "currency.csv", b"id,currency\n1,EUR\n")
+    page.evaluate("window.scrollTo(0, 0)")  # the script of uploads reloads the page where it was
     _take(page, folder / "web-objects.png")
     commit(page, "A price in euros")
     page.goto(f"{place}/merge?source=main&destination=spring")
