@@ -64,7 +64,7 @@ def _age_before_only(self: AddressAge, packed: bytes, *, written: bool) -> None:
         _check_age(self, packed, written=written)
 
 
-def _never_ahead(address: bytes, now_us: int, limits: CollectionLimits) -> bool:
+def _never_ahead(age_us: int, limits: CollectionLimits) -> bool:
     """Takes an address from the future for young."""
     return False
 

@@ -13,15 +13,15 @@ __all__ = ["check_address_age", "is_ahead", "is_young"]
 _HOUR_US: Final = 3_600_000_000
 
 
-def is_ahead(address: bytes, now_us: int, limits: CollectionLimits) -> bool:
-    """Whether an address is so far in the future that a clock must be wrong and its age has no meaning (rule 11)."""
-    return address_time_us(address) - now_us > limits.ahead_us
+def is_ahead(age_us: int, limits: CollectionLimits) -> bool:
+    """Whether the age of an address puts it so far in the future that a clock must be wrong (rule 11)."""
+    return -age_us > limits.ahead_us
 
 
 def is_young(address: bytes, now_us: int, limits: CollectionLimits) -> bool:
     """Whether an address may be staged (rule 11): it is below the staging limit, and not from the future."""
-    # Not by `is_ahead`: each PUT is checked twice.
-    return -limits.ahead_us <= now_us - address_time_us(address) < limits.staging_us
+    age_us = now_us - address_time_us(address)
+    return age_us < limits.staging_us and not is_ahead(age_us, limits)
 
 
 def check_address_age(address: bytes, now_us: int, limits: CollectionLimits) -> None:
@@ -32,8 +32,9 @@ def check_address_age(address: bytes, now_us: int, limits: CollectionLimits) -> 
     """
     if is_young(address, now_us, limits):
         return
-    if is_ahead(address, now_us, limits):
-        minutes = (address_time_us(address) - now_us) // 60_000_000
+    age_us = now_us - address_time_us(address)
+    if is_ahead(age_us, limits):
+        minutes = -age_us // 60_000_000
         text = (
             f"the address {address.hex()} is from {minutes} minutes in the future, so a collection could not tell the "
             f"age of its block; at most {limits.ahead_us // 60_000_000} are allowed. Set the clocks of the gateways "
