@@ -40,6 +40,8 @@ TESTS: Final = (
     "tests/unit/snapshot",
     "tests/unit/cli/test_audited.py",
     "tests/unit/cli/test_backup.py",
+    "tests/unit/cli/test_recovery.py",
+    "tests/unit/cli/test_restore.py",
     "tests/unit/collection/test_erasing.py",
     "tests/contract/test_kv_mem.py",
     "tests/contract/test_kv_embedded.py",
