@@ -13,10 +13,6 @@ from typing import Final, TypeVar
 
 from rich.progress import BarColumn, MofNCompleteColumn
 
-from tarn.backup.bucket import BucketTarget
-from tarn.backup.stored import StoredBackup
-from tarn.backup.target import FolderTarget, Target
-from tarn.backup.writing import BackupProgress
 from tarn.block.opening import open_blocks, open_blocks_to_read
 from tarn.config import Config
 from tarn.fsck.backups import check_backup
@@ -24,10 +20,13 @@ from tarn.fsck.finding import Finding
 from tarn.fsck.progress import CheckProgress
 from tarn.kv.opening import open_kv, open_store
 from tarn.kv.port import ListingKv
-from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions, TransferProgress
 from tarn.rpc.process.log import logging_to
 from tarn.rpc.process.standalone import log_config
 from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.snapshot.files.bucket import BucketTarget
+from tarn.snapshot.files.stored import StoredSnapshot
+from tarn.snapshot.files.target import FolderTarget, Target
+from tarn.snapshot.store import OpenStore, RateLimiter, TransferOptions, TransferProgress
 from tarn_cli.bars import PlainColumn, bar
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.interrupts import run_interruptibly
@@ -97,19 +96,15 @@ class BackupRun:
         is_shared = self.config.metadata.db.type != "embedded"
         return OpenStore(kv, self.config.installation.id, about(self.config), is_shared)
 
-    def transfer(self, concurrency: int) -> TransferOptions:
-        """Options of a transfer that shows its progress."""
+    def transfer(self, concurrency: int = 1) -> TransferOptions:
+        """Options of a backup or a transfer that shows its progress."""
 
         def report(done: TransferProgress) -> None:
             self.show(done.phase, done.units, done.units_total, done.rows)
 
         return TransferOptions(self.clock, RateLimiter(self.clock), concurrency, report)
 
-    def report(self, done: BackupProgress) -> None:
-        """Shows the progress of a new backup."""
-        self.show(done.phase, done.done, done.total, done.rows)
-
-    async def findings(self, backup: StoredBackup, concurrency: int) -> list[Finding]:
+    async def findings(self, backup: StoredSnapshot, concurrency: int) -> list[Finding]:
         """Checks a backup beside the blocks of the configuration; see `check_backup`."""
         blocks = await open_blocks_to_read(self.config, self.clock)
         self.stack.push_async_callback(blocks.close)
@@ -127,7 +122,7 @@ class BackupRun:
                 backup, blocks, self.ids, self.clock, self.transfer(concurrency), progress
             )
 
-    def check_secret(self, backup: StoredBackup) -> None:
+    def check_secret(self, backup: StoredSnapshot) -> None:
         """Refuses a configuration without the secret that users' keys of a backup are encrypted with.
 
         Raises:

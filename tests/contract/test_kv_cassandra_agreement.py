@@ -12,8 +12,8 @@ from tarn.core.errors import Kind, TarnError
 from tarn.kv.agreement import SETTINGS, agree, forget_settings, read_settings
 from tarn.kv.fence import QUIET_SECONDS, fence_partition
 from tarn.kv.opening import open_kv, open_store
-from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions, forget_agreed
 from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.snapshot.store import OpenStore, RateLimiter, TransferOptions, forget_agreed
 
 pytestmark = pytest.mark.cassandra
 

@@ -140,8 +140,8 @@ class BlockStory:
                 continue
             if upload.discarded_at is not None and upload.discarded_at < at:
                 continue
-            size = await store.uploads.complete(upload.key, upload.name, upload.parts)
-            if size != len(upload.body) or await _read(store, upload.key) != upload.body:
+            joined = await store.uploads.complete(upload.key, upload.name, upload.parts)
+            if joined.size != len(upload.body) or await _read(store, upload.key) != upload.body:
                 raise LostError(f"upload {upload.name} joins to other bytes than its parts'")
 
 
@@ -276,8 +276,8 @@ class BlockRun:
             await store.uploads.discard(key, upload.name)
 
     async def _complete(self, store: LocalBlockStore, upload: _Upload, block: _Block) -> None:
-        size = await store.uploads.complete(upload.key, upload.name, upload.parts)
-        assert size == len(upload.body)
+        joined = await store.uploads.complete(upload.key, upload.name, upload.parts)
+        assert joined.size == len(upload.body)
         if block.answered_at is None:
             self._answer(block)
 

@@ -11,11 +11,6 @@ import pyarrow as pa
 from lake import MAIN, Lake, Replicas, create_repository
 from tests.support.clock import RestlessClock, SeededIds
 
-from tarn.backup.creating import create
-from tarn.backup.manifest import Manifest
-from tarn.backup.restoring import restore
-from tarn.backup.stored import open_backup
-from tarn.backup.target import FolderTarget, Target
 from tarn.block.port import BlockKey
 from tarn.core.entry import Entry, pack
 from tarn.core.ids import BranchId, physical_path
@@ -27,7 +22,12 @@ from tarn.fsck.state import open_state
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Partition, Row, Versioned
-from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions
+from tarn.snapshot.files.manifest import Manifest, Scope
+from tarn.snapshot.files.stored import open_snapshot
+from tarn.snapshot.files.target import FolderTarget, Target
+from tarn.snapshot.installation.creating import create
+from tarn.snapshot.installation.restoring import restore
+from tarn.snapshot.store import OpenStore, RateLimiter, TransferOptions
 
 __all__ = ["INSTALLATION", "BackupLab", "HookedKv", "backup_lab"]
 
@@ -90,25 +90,25 @@ class BackupLab:
     def target_path(self) -> Path:
         return self.folder / "backups"
 
+    def options(self, concurrency: int = 2) -> TransferOptions:
+        return TransferOptions(self.lake.clock, RateLimiter(self.lake.clock), concurrency)
+
     async def back_up(self, hook: Hook | None = None) -> Manifest:
         """Makes a backup; calls a hook before each of its reads."""
         self.kv.before = hook
         try:
-            return await create(
-                self.kv, INSTALLATION, self.target, self.lake.clock, SeededIds(self.lake.clock)
-            )
+            ids = SeededIds(self.lake.clock)
+            return await create(self.kv, INSTALLATION, self.target, ids, self.options())
         finally:
             self.kv.before = None
 
     async def restored(self, backup_id: str = "") -> MemKv:
         """Restores a backup into a new store."""
         kv = MemKv()
-        backup = await open_backup(self.target, backup_id)
+        backup = await open_snapshot(self.target, Scope.INSTALLATION, backup_id)
         clock = self.lake.clock
         place = OpenStore(kv, INSTALLATION, "mem", is_shared=False)
-        await restore(
-            backup, place, SeededIds(clock), TransferOptions(clock, RateLimiter(clock), 2)
-        )
+        await restore(backup, place, SeededIds(clock), self.options())
         return kv
 
     async def fsck(self, kv: MemKv) -> list[tuple[str, str]]:

@@ -41,6 +41,9 @@ __all__ = ["Ending", "ReplicaPair", "Losing", "Replica", "pairs_on"]
 WRITES = ("cas_insert", "cas_update", "cas_upsert", "cas_delete_if", "plain_set")
 """Statements that change a row: they are counted, and one of them is lost."""
 _WELL_SECONDS = scaled(20.0)
+_PATIENCE_SECONDS = scaled(10.0)
+"""Time for which a patient store repeats a request. Each loss closes a connection, and on a busy machine the driver
+takes some seconds to open another one."""
 _BEHIND_SECONDS = 4.0
 """How far the clock of the sound replica is behind the others, in seconds."""
 _NONE = cast("Repository", None)
@@ -188,6 +191,7 @@ class ReplicaPair:
     Attributes:
         is_patient: whether the store of the losing replica repeats lost requests itself, as in
             production; if not, its caller must.
+        failure: the error that the last caller was told; empty for none.
     """
 
     name: str
@@ -198,6 +202,7 @@ class ReplicaPair:
     losing: Losing
     is_patient: bool
     count: int = 0
+    failure: str = ""
 
     def new_name(self) -> str:
         self.count += 1
@@ -205,9 +210,11 @@ class ReplicaPair:
 
     async def told(self, work: Awaitable[object]) -> Ending:
         """Returns the outcome that the caller of a replica gets."""
+        self.failure = ""
         try:
             await work
         except TarnError as error:
+            self.failure = f"{error.reason}: {error.message}"
             return Ending.UNKNOWN if error.kind is Kind.UNKNOWN_OUTCOME else Ending.REFUSED
         return Ending.DONE
 
@@ -241,7 +248,9 @@ async def pairs_on(
             name = name.replace("_", "-")
             proxy = await stack.enter_async_context(TcpProxy("127.0.0.1", nodes.native_port))
             limits = (
-                CassandraLimits() if is_patient else CassandraLimits(attempts=1, retry_seconds=0.0)
+                CassandraLimits(retry_seconds=_PATIENCE_SECONDS)
+                if is_patient
+                else CassandraLimits(attempts=1, retry_seconds=0.0)
             )
             hurt = await replica((f"127.0.0.1:{proxy.port}",), name, limits)
             return ReplicaPair(

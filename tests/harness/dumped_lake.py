@@ -10,20 +10,35 @@ from typing import Any
 
 from graveler_service import Service
 from lake import Replicas
+from tests.support.clock import SeededIds
 
 from tarn.client.collections import CollectionClient
 from tarn.client.graveler import GravelerClient
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import CommitId
-from tarn.dump.files import DumpFile, DumpFolder
-from tarn.dump.transfer import Restored, Transfer
 from tarn.gate.access import Access
 from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.snapshot.files.stored import StoredSnapshot
+from tarn.snapshot.files.target import FolderTarget
+from tarn.snapshot.files.work import RateLimiter, TransferOptions
+from tarn.snapshot.repository.dumping import RepositoryDump, lines_of, own_folder
+from tarn.snapshot.repository.transfer import Restored, Transfer, checked
 from tarn_graveler.application import endpoints_of
 from tarn_proto.graveler.v1 import collection_service_pb2 as collection_pb
 from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
 
-__all__ = ["another_installation", "commit", "dump", "fill", "restore", "shown", "transfer"]
+__all__ = [
+    "another_installation",
+    "begin",
+    "commit",
+    "dump",
+    "fill",
+    "lines",
+    "opened",
+    "restore",
+    "shown",
+    "transfer",
+]
 
 
 def transfer(service: Service, page_size: int = 1000) -> Transfer:
@@ -116,16 +131,38 @@ async def shown(service: Service, *, of_bucket: bool = False) -> dict[str, Any]:
     return found
 
 
+def options(service: Service) -> TransferOptions:
+    return TransferOptions(service.clock, RateLimiter(service.clock))
+
+
+async def begin(
+    service: Service, path: Path, *, restart: bool = False, repository: str = "lake"
+) -> RepositoryDump:
+    """Begins or continues a dump of the lake."""
+    ids = SeededIds(service.clock, 77)
+    return await RepositoryDump.begin(
+        own_folder(path), repository, ids, options(service), restart=restart
+    )
+
+
 async def dump(service: Service, path: Path) -> None:
-    folder = DumpFolder(path, "lake")
-    await transfer(service).dump("lake", folder)
-    folder.finish(0)
-    folder.close()
+    begun = await begin(service, path)
+    await transfer(service).dump("lake", begun)
+    await begun.finish()
+
+
+async def opened(service: Service, path: Path) -> StoredSnapshot:
+    """The newest dump in a folder, checked."""
+    return await checked(FolderTarget(path), options(service))
+
+
+async def lines(service: Service, path: Path, kind: str) -> list[str]:
+    """The lines of a kind of the newest dump in a folder."""
+    return [line async for line in lines_of(await opened(service, path), kind)]
 
 
 async def restore(service: Service, path: Path, name: str = "lake") -> Restored:
-    with DumpFile(path) as file:
-        return await transfer(service).restore(name, file)
+    return await transfer(service).restore(name, await opened(service, path))
 
 
 @asynccontextmanager

@@ -135,9 +135,11 @@ async def running_service(
     online: OnlineSettings = OFFLINE,
     *,
     keeps_reads: bool = False,
+    keeps_events: bool = False,
     namespace_prefix: str = "local://",
 ) -> AsyncIterator[Service]:
-    """Yields one replica with a repository `lake`, and its admin; without a `kv`, in memory."""
+    """Yields one replica with a repository `lake`, and its admin; without a `kv`, in memory. Auth has a store of its
+    own, unless there are events: then it is that of the replica."""
     replicas = Replicas(
         folder,
         kv,
@@ -145,9 +147,10 @@ async def running_service(
         store,
         online,
         keeps_reads=keeps_reads,
+        keeps_events=keeps_events,
         namespace_prefix=namespace_prefix,
     )
-    auth_kv = MemKv()
+    auth_kv = replicas.kv if keeps_events else MemKv()
     ids = SeededIds(replicas.clock, seed=99)
     anonymous = Call("test", "", 1e9)
     auth = AuthApplication(
@@ -157,6 +160,7 @@ async def running_service(
         replicas.clock,
         ids,
         certificates={each: each for each in ServiceName},
+        keeps_events=keeps_events,
     )
     async with auth, replicas.replica() as graveler:
         auth_transport = InProcessTransport(auth.endpoints_in_process, replicas.clock)

@@ -26,12 +26,12 @@ from tarn.core.entry import unpack
 from tarn.core.ids import BranchId, physical_path
 from tarn.core.listing.breaks import BreakRule
 from tarn.core.rules import Settings
-from tarn.dump.transfer import Transfer
 from tarn.lakefs.bringing import Bringing
 from tarn.lakefs.history import DumpIds, ImportProgress, PeerHistory
 from tarn.lakefs.importing import HistoryImport
 from tarn.lakefs.source import FolderSource, Source
 from tarn.lakefs.state import ImportState
+from tarn.snapshot.repository.transfer import Transfer
 
 __all__ = ["NAMESPACE", "Recorded", "WrittenBucket", "opened", "recorded", "shown"]
 
@@ -97,6 +97,8 @@ async def opened(
             namespace,
             BranchId("main"),
             settings or Settings(),
+            clock,
+            SeededIds(clock, 1),
         )
         try:
             yield bringing, history, state

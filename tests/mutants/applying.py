@@ -50,7 +50,7 @@ TARGETS: Final = {
     "libs/tarn/aio": "tarn.aio",
     "libs/tarn/kv": "tarn.kv",
     "libs/tarn/block": "tarn.block",
-    "libs/tarn/backup": "tarn.backup",
+    "libs/tarn/snapshot": "tarn.snapshot",
     "libs/tarn/gate": "tarn.gate",
     "libs/tarn/objects": "tarn.objects",
     "libs/tarn/fsck": "tarn.fsck",

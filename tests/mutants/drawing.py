@@ -55,7 +55,7 @@ WEIGHTS: Final[Sequence[tuple[str, float]]] = (
     # Tools beside the protocol.
     ("tarn.fsck.*", 0.5),
     ("tarn_graveler.heavy.*", 0.5),
-    ("tarn.kv.transfer.*", 0.5),
+    ("tarn.snapshot.store.*", 0.5),
     ("tarn.kv.metered", 0.5),
     ("tarn.kv.mem", 0.5),
     ("tarn.block.mem", 0.5),
@@ -65,7 +65,7 @@ WEIGHTS: Final[Sequence[tuple[str, float]]] = (
     ("tarn.objects.*", 2.0),
     # Only written mutations change these.
     ("tarn_gateway.*", 0.0),
-    ("tarn.backup.*", 0.0),
+    ("tarn.snapshot.*", 0.0),
     ("tarn_cli.*", 0.0),
     ("tarn.core.branch", _PROTOCOL_WEIGHT),
     ("tarn.core.entry", 2.0),

@@ -87,12 +87,24 @@ EQUIVALENT: Final[Mapping[str, str]] = {
     "tarn_graveler.branch.staging:Staging.stage: constant: False -> True": (
         "every caller outside of tests says whether the address is new"
     ),
-    "tarn.kv.transfer.dump_format:_range_from: dropped guard: if not isinstance(fields, "
-    "list): raise TypeError(fields) -> nothing": (
-        "whatever else JSON can hold there is refused as damaged by the types of its fields"
-    ),
     "tarn.kv.cassandra.rows.registers:Registers.delete_rows: uncaught error: except TarnError: pass -> "
     "except (): pass": (
         "what the queues refuse is not transient, and `read_error` hands it on as it is"
+    ),
+    "tarn.fsck.history:History._read_refs: dropped statement: or_corrupt(error) -> nothing": (
+        "decoding a record raises nothing but CORRUPT, which is what the call lets pass"
+    ),
+    "tarn.kv.fence:_encode: dropped keyword: json.dumps(fields, ensure_ascii=False)"
+    " -> json.dumps(fields)": (
+        "escapes of JSON: the row is longer, and is decoded to the same fence"
+    ),
+    "tarn_graveler.branch.leaps:Leaps.answer: other call: max(self._rows_min, 2 * ahead.found)"
+    " -> min(self._rows_min, 2 * ahead.found)": (
+        "when a leap is made: the page is that of the plain merge either way"
+    ),
+    "tarn_graveler.handlers.tasks:TaskHandler._seconds: swapped arguments: "
+    "min(wanted, call.remaining(self._clock) - _MARGIN_SECONDS)"
+    " -> min(call.remaining(self._clock) - _MARGIN_SECONDS, wanted)": (
+        "the lesser one of two numbers does not depend on their order"
     ),
 }

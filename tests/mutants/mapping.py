@@ -37,7 +37,7 @@ TESTS: Final = (
     "tests/unit/gateway",
     "tests/unit/objects",
     "tests/unit/client",
-    "tests/unit/backup",
+    "tests/unit/snapshot",
     "tests/unit/cli/test_audited.py",
     "tests/unit/cli/test_backup.py",
     "tests/unit/collection/test_erasing.py",

@@ -9,34 +9,35 @@ from tests.mutants.applying import Written
 
 __all__ = ["BACKUP"]
 
-_MARKS: Final = "tarn.backup.marks"
-_PRUNING: Final = "tarn.backup.pruning"
-_HISTORY: Final = "tarn.backup.history"
+_MARKS: Final = "tarn.snapshot.files.marks"
+_PRUNING: Final = "tarn.snapshot.files.pruning"
+_HISTORY: Final = "tarn.snapshot.installation.history"
 _COMMANDS: Final = "tarn_cli.commands.backup"
 
 BACKUP: Final[Sequence[Written]] = (
     # --- marks and prunes
     Written(
         "failed-backup-keeps-its-mark",
-        "tarn.backup.creating",
+        "tarn.snapshot.installation.creating",
         "A backup that failed refuses prunes for a day.",
-        "    finally:\n        await end_backup(target, backup_id)\n",
-        "    except TypeError:\n        raise\n    await end_backup(target, backup_id)\n",
+        "    finally:\n        await end_snapshot(target, Scope.INSTALLATION, backup_id)\n",
+        "    except TypeError:\n        raise\n",
     ),
     Written(
         "backup-looks-before-it-marks",
         _MARKS,
         "A backup looks for prunes, and then writes its mark: a prune between the two sees no backup.",
-        "    await target.put(mark, _encode(now_us))\n    async for name in target.files(_PRUNES):\n"
+        "    await write_mark(target, scope, snapshot_id, now_us, about)\n"
+        "    async for name in target.files(_PRUNES):\n"
         "        if await _counts(target, name, now_us):\n"
-        "            await target.delete([mark])\n"
+        "            await end_snapshot(target, scope, snapshot_id)\n"
         '            text = f"`tarn backup prune` is running on {target.about}, or died less than a day ago ({name});'
         ' try later"\n'
         "            raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)\n",
         "    async for name in target.files(_PRUNES):\n"
         "        if await _counts(target, name, now_us):\n"
         "            raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, name)\n"
-        "    await target.put(mark, _encode(now_us))\n",
+        "    await write_mark(target, scope, snapshot_id, now_us, about)\n",
     ),
     Written(
         "damaged-marks-do-not-count",
@@ -49,7 +50,7 @@ BACKUP: Final[Sequence[Written]] = (
         "manifest-goes-last",
         _PRUNING,
         "A prune that is interrupted leaves a backup without its index.",
-        "        await target.delete([manifest_file(backup_id) for backup_id in old])\n",
+        "        await target.delete([manifest_file(Scope.INSTALLATION, each) for each in old])\n",
         "",
     ),
     Written(
@@ -76,7 +77,7 @@ BACKUP: Final[Sequence[Written]] = (
     ),
     Written(
         "notes-after-rows",
-        "tarn.backup.branches",
+        "tarn.snapshot.installation.branches",
         "A backup has the note of an upload that completes meanwhile, without its row.",
         "            lines += await writer.copy(partition, STAGED_UPLOADS, None)\n"
         '            lines += await writer.copy(partition, b"", STAGED_UPLOADS)\n',
@@ -85,14 +86,14 @@ BACKUP: Final[Sequence[Written]] = (
     ),
     Written(
         "names-of-others",
-        "tarn.backup.repository",
+        "tarn.snapshot.installation.repository",
         "A name that changed its owner meanwhile has the new one in the backup.",
         "if made is not None and decode_ref_name(made) == decode_ref_name(value):",
         "if made is not None:",
     ),
     Written(
         "early-look-serves",
-        "tarn.backup.looks",
+        "tarn.snapshot.installation.looks",
         "A look that comes before a branch's end stands in for the one at its end.",
         "if name in missing and drop.drop_time_us >= missing[name].drop_time_us:",
         "if name in missing:",
@@ -100,7 +101,7 @@ BACKUP: Final[Sequence[Written]] = (
     # --- holds
     Written(
         "failed-renewal-is-ignored",
-        "tarn.backup.holding",
+        "tarn.snapshot.installation.holding",
         "A backup goes on although collections are not held any more.",
         "            await clock.sleep(RENEW_SECONDS)\n            await hold_all()\n",
         "            await clock.sleep(RENEW_SECONDS)\n"
@@ -108,29 +109,29 @@ BACKUP: Final[Sequence[Written]] = (
     ),
     Written(
         "opened-before-the-hold",
-        "tarn.backup.restoring",
+        "tarn.snapshot.installation.restoring",
         "A restored store may be collected at once.",
-        "        before_opening=hold,\n",
-        "",
+        ", before_opening=hold)",
+        ")",
     ),
     # --- files
     Written(
         "manifest-of-another-backup",
-        "tarn.backup.stored",
+        "tarn.snapshot.files.stored",
         "The manifest of one backup is believed under the id of another one.",
-        "    if manifest.backup_id != backup_id:\n",
-        "    if not manifest.backup_id:\n",
+        "    if (manifest.scope, manifest.snapshot_id) != (scope, snapshot_id):\n",
+        "    if manifest.scope is not scope:\n",
     ),
     Written(
         "first-page-of-a-bucket",
-        "tarn.backup.bucket",
+        "tarn.snapshot.files.bucket",
         "Of a bucket with many files, only the first page is listed.",
         "            if len(page) < _PAGE:\n                return\n",
         "            return\n",
     ),
     Written(
         "empty-file-is-a-chunk",
-        "tarn.backup.target",
+        "tarn.snapshot.files.target",
         "A file that lost its content in a crash counts as a chunk that is stored.",
         "return stat.S_ISREG(found.st_mode) and found.st_size > 0",
         "return stat.S_ISREG(found.st_mode)",

@@ -255,6 +255,27 @@ GRAVELER: Final[Sequence[Written]] = (
         "",
     ),
     Written(
+        "claims-of-a-link-share-an-address",
+        "tarn_graveler.uploads.state",
+        "Two claims of a link copy to one address, so that a late copy replaces the object.",
+        "if record.linked_address and not is_mine and not record.attempts:",
+        "if False:",
+    ),
+    Written(
+        "copy-that-may-be-staged-is-forgotten",
+        "tarn_graveler.uploads.state",
+        "A claim of a link takes another address although an attempt may have staged the last one.",
+        "if record.linked_address and not is_mine and not record.attempts:",
+        "if record.linked_address and not is_mine:",
+    ),
+    Written(
+        "upload-is-open-beside-its-attempts",
+        "tarn_graveler.uploads.state",
+        "A claim that is given up opens an upload that an earlier one may have staged.",
+        "if not may_be_staged and not record.attempts:",
+        "if not may_be_staged:",
+    ),
+    Written(
         "claim-taken-at-once",
         "tarn_graveler.uploads.state",
         "A completion takes over a claim that is alive.",
@@ -273,8 +294,8 @@ GRAVELER: Final[Sequence[Written]] = (
         "reopened-by-anybody",
         "tarn_graveler.uploads.state",
         "A claim is given up by a caller that does not hold it.",
-        "            require_claim(record, upload_id, claim)\n            if may_be_staged:",
-        "            if may_be_staged:",
+        "            require_claim(record, upload_id, claim)\n            # The state",
+        "            # The state",
     ),
     Written(
         "claim-of-nobody",

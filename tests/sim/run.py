@@ -327,7 +327,7 @@ async def _look(world: World, branches: list[str]) -> None:
         await check_reflog(world, graveler, branch)
     _check_tags(world)
     if world.plan.keeps_events:
-        await world.journaled.finish()
+        await world.journaled.finish(last)
     last.crash()
 
 

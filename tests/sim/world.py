@@ -18,6 +18,7 @@ from tests.sim.erased import Erased
 from tests.sim.erasers import EraserProcess
 from tests.sim.gateways import Gateway
 from tests.sim.journaled import Journaled
+from tests.sim.journaled_records import WatchedLink
 from tests.sim.kept import Kept
 from tests.sim.keys import keys_of
 from tests.sim.machine import Machine, Server, some
@@ -32,7 +33,7 @@ from tests.support.sim.clock import SimClock
 from tests.support.sim.faults import CALM, FaultInjector, FaultProfile, refused
 from tests.support.sim.kv_cassandra import SimCassandra
 from tests.support.sim.kv_sqlite import SimSqlite
-from tests.support.sim.link import KvLink, Wire
+from tests.support.sim.link import Wire
 from tests.support.sim.loop import SimLoop
 from tests.support.sim.swept_blocks import SweptBlockLink
 
@@ -85,14 +86,14 @@ class _Store(Protocol):
     async def peek(self, partition: str) -> tuple[dict[bytes, bytes], list[Companion]]: ...
 
 
-class _ReplicaLink(KvLink):
+class _ReplicaLink(WatchedLink):
     """The link of a replica, which must not remove single rows of a staging token.
 
     Listings remember which rows a token holds (docs/design/tombstones.md); only a whole token is dropped.
     """
 
     def __init__(self, world: World, kv: Kv, wire: Wire, page_rows: int) -> None:
-        super().__init__(kv, wire, page_rows)
+        super().__init__(world, kv, wire, page_rows)
         self._world = world
 
     async def set_many(
@@ -212,6 +213,7 @@ class Replica(Server):
                     held_seconds=_ONLINE_HELD_SECONDS,
                 ),
                 keeps_events=plan.keeps_events,
+                drain_poll_seconds=plan.registered_seconds / 4,
             ),
             kv=self.kv,
             blocks=blocks,
@@ -224,6 +226,8 @@ class Replica(Server):
         )
         self.serve(endpoints_of(self.graveler, self._access()))
         self.spawn(self.graveler.cleaner.run(), may_stop=False)
+        if self.graveler.drain is not None:
+            self.spawn(self.graveler.drain.run(), may_stop=False)
         if self.graveler.online is not None:
             self.graveler.online.queue.outcomes = world.online_outcomes
             self.spawn(self.graveler.online.run(), may_stop=False)

@@ -25,8 +25,8 @@ from tarn_cli.session import Group, Session, pass_session
 from tarn_cli.terminal import write_line
 
 if TYPE_CHECKING:  # imported when a command runs
-    from tarn.backup.manifest import Manifest
     from tarn.config import Config
+    from tarn.snapshot.files.manifest import Manifest
     from tarn_cli.backup_run import BackupRun
 
 __all__ = ["backup"]
@@ -86,12 +86,12 @@ def create(
     config = _config(session, config_file, data_dir, kv)
 
     async def work(run: BackupRun) -> Record:
-        from tarn.backup.creating import create as create_backup
+        from tarn.snapshot.installation.creating import create as create_backup
 
         store = await run.store_in_use()
         place = await run.target(target)
         manifest = await create_backup(
-            store, config.installation.id, place, run.clock, run.ids, run.report
+            store, config.installation.id, place, run.ids, run.transfer()
         )
         return _record(manifest)
 
@@ -109,9 +109,13 @@ def list_(session: Session, target: str, config_file: Path | None, data_dir: Pat
     config = _unopened(session, config_file, data_dir)
 
     async def work(run: BackupRun) -> list[Record]:
-        from tarn.backup.stored import manifests
+        from tarn.snapshot.files.manifest import Scope
+        from tarn.snapshot.files.stored import manifests
 
-        return [_record(manifest) async for manifest in manifests(await run.target(target))]
+        return [
+            _record(manifest)
+            async for manifest in manifests(await run.target(target), Scope.INSTALLATION)
+        ]
 
     session.output.many(_run(session, config, work), _COLUMNS)
 
@@ -144,11 +148,11 @@ def verify(
     )
 
     async def work(run: BackupRun) -> tuple[Record, list[str]]:
-        from tarn.backup.stored import check_files, open_backup
+        from tarn.snapshot.files.manifest import Scope
+        from tarn.snapshot.files.stored import check_files, open_snapshot
 
-        opened = await open_backup(await run.target(target), backup_id)
-        options = run.transfer(concurrency)
-        wrong = await check_files(opened, concurrency, options.report)
+        opened = await open_snapshot(await run.target(target), Scope.INSTALLATION, backup_id)
+        wrong = await check_files(opened, run.transfer(concurrency))
         if not (wrong or files_only):
             found = await run.findings(opened, concurrency)
             wrong = [
@@ -193,16 +197,17 @@ def restore(
     config = _config(session, config_file, data_dir, kv, may_be_new=True)
 
     async def work(run: BackupRun) -> Record:
-        from tarn.backup.restoring import restore as restore_backup
-        from tarn.backup.stored import open_backup
+        from tarn.snapshot.files.manifest import Scope
+        from tarn.snapshot.files.stored import open_snapshot
+        from tarn.snapshot.installation.restoring import restore as restore_backup
 
-        opened = await open_backup(await run.target(target), backup_id)
+        opened = await open_snapshot(await run.target(target), Scope.INSTALLATION, backup_id)
         if not without_secret:
             run.check_secret(opened)
         store = await run.store_alone()
         done = await restore_backup(opened, store, run.ids, run.transfer(concurrency))
         return {
-            "backup": opened.manifest.backup_id,
+            "backup": opened.manifest.snapshot_id,
             "store": store.about,
             "as_of": iso_seconds(opened.manifest.begin_time_us),
             "repositories": len(opened.manifest.repositories),
@@ -230,7 +235,7 @@ def prune(
     config = _unopened(session, config_file, data_dir)
 
     async def work(run: BackupRun) -> Record:
-        from tarn.backup.pruning import prune as prune_target
+        from tarn.snapshot.files.pruning import prune as prune_target
 
         done = await prune_target(await run.target(target), keep, run.clock, run.ids)
         return {"kept": len(done.kept), "removed": list(done.removed), "chunks": done.chunks}
@@ -281,7 +286,7 @@ def _run(
 
 def _record(manifest: Manifest) -> dict[str, object]:
     return {
-        "backup": manifest.backup_id,
+        "backup": manifest.snapshot_id,
         "installation": manifest.installation_id,
         "begin": iso_seconds(manifest.begin_time_us),
         "end": iso_seconds(manifest.end_time_us),

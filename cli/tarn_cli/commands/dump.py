@@ -1,4 +1,4 @@
-"""`tarn repo dump`, `restore` and `recover`: the metadata of one repository as a file, and back."""
+"""`tarn repo dump`, `restore` and `recover`: the metadata of one repository as files, and back."""
 
 from __future__ import annotations
 
@@ -14,60 +14,84 @@ from tarn_cli.output import Record
 from tarn_cli.session import Command, Session, pass_session
 
 if TYPE_CHECKING:  # grpc takes a third of a second to import
-    from tarn.dump.transfer import Restored
+    from tarn.snapshot.repository.transfer import Restored
 
 __all__ = ["COMMANDS"]
 
 
 @click.command(cls=Command)
 @click.argument("repository")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
 @click.option(
     "--restart", is_flag=True, help="Discard an interrupted dump instead of continuing it."
 )
 @pass_session
-def dump(session: Session, repository: str, file: Path, restart: bool) -> None:
-    """Write branches, tags, reflogs, settings and commits of a repository to a file.
+def dump(session: Session, repository: str, folder: Path, restart: bool) -> None:
+    """Write branches, tags, reflogs, settings and commits of a repository to a folder.
 
     Objects stay in the bucket; uncommitted changes are not dumped. The repository may be in use. After an interruption,
-    the same command continues.
+    the same command continues. Earlier dumps in the folder stay.
 
     \b
     Example:
       tarn repo dump lake lake.dump
     """
-    from tarn.dump.files import DumpFolder
-    from tarn.dump.transfer import Transfer
-    from tarn.rpc.process.system import SystemClock
+    from tarn.rpc.process.system import SystemClock, SystemIds
+    from tarn.snapshot.files.work import RateLimiter, TransferOptions
+    from tarn.snapshot.repository.dumping import RepositoryDump, own_folder
+    from tarn.snapshot.repository.transfer import Transfer
     from tarn_cli.connection import Connection
 
+    if TYPE_CHECKING:
+        from tarn.snapshot.files.manifest import Manifest
+
     name = parse_repository(repository)
-    folder = DumpFolder(file, name, restart=restart)
-    try:
-        with session.output.progress_console.status(f"dumping {name}") as status:
+    clock = SystemClock()
+    target, options = own_folder(folder), TransferOptions(clock, RateLimiter(clock))
+    with session.output.progress_console.status(f"dumping {name}") as status:
 
-            async def work(tarn: Connection) -> None:
-                await Transfer(tarn.graveler, tarn.call, status.update).dump(name, folder)
+        async def work(tarn: Connection) -> Manifest:
+            begun = await RepositoryDump.begin(
+                target, name, SystemIds(clock), options, restart=restart
+            )
+            await Transfer(tarn.graveler, tarn.call, status.update).dump(name, begun)
+            return await begun.finish()
 
-            session.run(work)
-            manifest = folder.finish(SystemClock().now_us())
-    finally:
-        folder.close()
-    record: Record = {"repository": name, "file": str(file), **manifest}
-    size = shown_size(file.stat().st_size)
-    session.output.one(record, f"dumped {name} to {file} ({size})")
+        manifest = session.run(work)
+    (about,) = manifest.repositories
+    record: Record = {
+        "repository": name,
+        "folder": str(folder),
+        "dump": manifest.snapshot_id,
+        "branches": about.branches,
+        "tags": about.tags,
+        "commits": about.commits,
+        "lines": manifest.rows,
+        "size_bytes": manifest.size_bytes,
+        "new_bytes": manifest.new_bytes,
+    }
+    size = shown_size(manifest.new_bytes)
+    session.output.one(record, f"dumped {name} to {folder} ({size} new)")
 
 
 @click.command(cls=Command)
 @click.argument("repository")
-@click.argument("file", type=click.Path(dir_okay=False, path_type=Path))
+@click.argument("folder", type=click.Path(file_okay=False, path_type=Path))
+@click.option(
+    "--dump", "dump_id", default="", metavar="ID", help="Which dump.  [default: the newest]"
+)
 @click.option(
     "--storage-namespace", default="", help="Place of the blocks.  [default: that of the dump]"
 )
 @click.option("--default-branch", default="", help="[default: that of the dump]")
 @pass_session
 def restore(
-    session: Session, repository: str, file: Path, storage_namespace: str, default_branch: str
+    session: Session,
+    repository: str,
+    folder: Path,
+    dump_id: str,
+    storage_namespace: str,
+    default_branch: str,
 ) -> None:
     """Create a repository from a dump, over the objects that are still in the bucket.
 
@@ -78,21 +102,22 @@ def restore(
     Example:
       tarn repo restore lake lake.dump
     """
-    from tarn.dump.files import DumpFile
-    from tarn.dump.transfer import Transfer
     from tarn.rpc.process.system import SystemClock
+    from tarn.snapshot.files.target import FolderTarget
+    from tarn.snapshot.files.work import RateLimiter, TransferOptions
+    from tarn.snapshot.repository.transfer import Transfer, checked
     from tarn_cli.connection import Connection
 
     name = parse_repository(repository)
     default = parse_branch_id(default_branch) if default_branch else ""
-    with (
-        DumpFile(file) as opened,
-        session.output.progress_console.status(f"restoring {name}") as status,
-    ):
+    clock = SystemClock()
+    with session.output.progress_console.status(f"restoring {name}") as status:
 
         async def work(tarn: Connection) -> Restored:
-            transfer = Transfer(tarn.graveler, tarn.call, status.update, sleep=SystemClock().sleep)
-            return await transfer.restore(name, opened, storage_namespace, default)
+            options = TransferOptions(clock, RateLimiter(clock))
+            found = await checked(FolderTarget(folder), options, dump_id)
+            transfer = Transfer(tarn.graveler, tarn.call, status.update, sleep=clock.sleep)
+            return await transfer.restore(name, found, storage_namespace, default)
 
         done = session.run(work)
     session.output.one(_record(name, done), _summary("restored", name, done))
@@ -115,8 +140,8 @@ def recover(session: Session, repository: str, storage_namespace: str, default_b
     Example:
       tarn repo recover lake --storage-namespace s3://bucket/lake-1f2e3d4c
     """
-    from tarn.dump.transfer import Transfer
     from tarn.rpc.process.system import SystemClock
+    from tarn.snapshot.repository.transfer import Transfer
     from tarn_cli.connection import Connection
 
     name = parse_repository(repository)

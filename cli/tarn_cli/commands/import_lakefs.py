@@ -28,10 +28,10 @@ from tarn_cli.ticking import ticking
 
 if TYPE_CHECKING:  # imported when the command runs
     from tarn.config import Config
-    from tarn.dump.transfer import Restored
     from tarn.lakefs.history import ImportProgress, PeerHistory
     from tarn.lakefs.server import PeerServer
     from tarn.lakefs.state import ImportState
+    from tarn.snapshot.repository.transfer import Restored
     from tarn_cli.connection import Connection
 
 __all__ = ["import_lakefs"]
@@ -308,11 +308,11 @@ async def _bring(
     from tarn.block.opening import open_blocks
     from tarn.block.rangecache import RangeCache
     from tarn.core.rules import Rules, Settings
-    from tarn.dump.transfer import Transfer
     from tarn.lakefs.bringing import Bringing
     from tarn.lakefs.importing import HistoryImport
     from tarn.lakefs.server import protections_of
     from tarn.rpc.process.system import SystemClock, SystemIds
+    from tarn.snapshot.repository.transfer import Transfer
 
     clock, state, name = SystemClock(), history.state, options.name
     ids = SystemIds(clock)
@@ -345,6 +345,8 @@ async def _bring(
                 namespace,
                 parse_branch_id(peer.default_branch),
                 settings,
+                clock,
+                ids,
             )
             return await bringing.run()
     finally:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager
 from dataclasses import dataclass, replace
@@ -16,27 +15,29 @@ from tarn.config import Config
 from tarn.kv.agreement import read_settings
 from tarn.kv.opening import open_store
 from tarn.kv.port import ListingKv
-from tarn.kv.transfer import (
-    DumpSource,
+from tarn.rpc.process.log import logging_to
+from tarn.rpc.process.standalone import log_config
+from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.snapshot.files.content import corrupt_error
+from tarn.snapshot.files.manifest import Scope
+from tarn.snapshot.files.stored import check_files, open_snapshot
+from tarn.snapshot.files.target import FolderTarget, new_folder
+from tarn.snapshot.store import (
     OpenStore,
     RateLimiter,
+    SnapshotSource,
     Source,
     StoreSource,
     TransferOptions,
     Transferred,
-    check_dump,
     compare,
     forget_agreed,
-    read_dump,
 )
-from tarn.kv.transfer import TransferProgress as Pass
-from tarn.kv.transfer import dump as dump_place
-from tarn.kv.transfer import load as load_place
-from tarn.kv.transfer import migrate as migrate_place
-from tarn.kv.transfer import reopen as reopen_place
-from tarn.rpc.process.log import logging_to
-from tarn.rpc.process.standalone import log_config
-from tarn.rpc.process.system import SystemClock, SystemIds
+from tarn.snapshot.store import TransferProgress as Pass
+from tarn.snapshot.store import dump as dump_place
+from tarn.snapshot.store import load as load_place
+from tarn.snapshot.store import migrate as migrate_place
+from tarn.snapshot.store import reopen as reopen_place
 from tarn_cli.audited import audited
 from tarn_cli.bars import PlainColumn, bar
 from tarn_cli.exits import CliError, Exit
@@ -92,7 +93,7 @@ def dump(
     concurrency: int,
     rows_per_second: int | None,
 ) -> None:
-    """Write all metadata into the folder OUT: Parquet files, an index and a manifest.
+    """Write all metadata into the folder OUT. A dump that is there already stays; only new data is written.
 
     The installation is closed during the dump and open again afterwards. If the dump is interrupted, run
     the same command again to resume. A dump is as secret as the store itself.
@@ -107,10 +108,9 @@ def dump(
     async def work(run: _Run) -> Record:
         source = await run.place(config)
         manifest, done = await dump_place(
-            source, folder, run.ids, run.options, keep_closed=keep_closed
+            source, new_folder(folder), run.ids, run.options, keep_closed=keep_closed
         )
-        found = {"dump": str(out), "partitions": manifest.partitions, "parts": manifest.parts}
-        return {**found, **_record(done)}
+        return {"dump": str(out), "new_chunks": manifest.new_chunks, **_record(done)}
 
     command = _Command("kv dump", {"store": about(config), "to": str(folder)}, (config,))
     _carry_out(session, config, concurrency, rows_per_second, work, command)
@@ -120,11 +120,19 @@ def dump(
 @kv.command()
 @_config
 @click.argument("dump_folder", metavar="DUMP", type=click.Path(path_type=Path))
+@click.option(
+    "--dump", "dump_id", default="", metavar="ID", help="Which dump.  [default: the newest]"
+)
 @_concurrency
 @_rate
 @pass_session
 def load(
-    session: Session, store: str, dump_folder: Path, concurrency: int, rows_per_second: int | None
+    session: Session,
+    store: str,
+    dump_folder: Path,
+    dump_id: str,
+    concurrency: int,
+    rows_per_second: int | None,
 ) -> None:
     """Fill an empty store from a dump, and compare all of it by digests.
 
@@ -139,7 +147,7 @@ def load(
     folder = dump_folder.absolute()
 
     async def work(run: _Run) -> Record:
-        dumped = await asyncio.to_thread(read_dump, folder)
+        dumped = await open_snapshot(FolderTarget(folder), Scope.STORE, dump_id)
         done = await load_place(dumped, await run.place(config), run.ids, run.options)
         return {"store": about(config), **_record(done)}
 
@@ -357,10 +365,12 @@ def _progress(session: Session) -> Iterator[Callable[[Pass], None]]:
 
 async def _verify(run: _Run, first: str, second: Config | None) -> Record:
     if _is_dump(first):
-        dumped = await asyncio.to_thread(read_dump, Path(first))
-        progress = await check_dump(dumped, run.options)
-        source: Source = DumpSource(dumped)
-        installation_id = dumped.manifest.begun.installation_id
+        dumped = await open_snapshot(FolderTarget(Path(first)), Scope.STORE)
+        progress = Pass("check dump", units_total=len(dumped.lines))
+        if wrong := await check_files(dumped, run.options, progress):
+            raise corrupt_error(wrong[0])
+        source: Source = SnapshotSource(dumped)
+        installation_id = dumped.manifest.installation_id
         if second is None:
             return _compared(progress, 0, [])
     else:

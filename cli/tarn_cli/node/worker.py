@@ -86,6 +86,7 @@ async def _assemble(
         # The other services of a worker ask in process; only the compactor is a process of its own.
         remote_services=[Service.COMPACTOR],
         features=replica.features,
+        keeps_events=secrets.keeps_events,
     )
     runtime.secrets.subscribe(lambda changed: auth.use_secrets(AuthConfig.of(changed).secrets))
     auth_calls = InProcessTransport(auth.endpoints_in_process, clock)

@@ -46,15 +46,28 @@ class ListingLine:
     etag: str = ""
 
 
-def _time_of(value: str) -> datetime:
-    """Returns a time of an answer. Two thirds of the work for a listing were botocore's parser of any form of time."""
-    from botocore.utils import parse_timestamp
+def _take_contents(
+    response_dict: dict[str, Any], customized_response_dict: dict[str, Any], **_: object
+) -> None:
+    """Reads the objects of a listing's document, and leaves the rest of it to botocore, whose parser looks for each
+    member of the model in each object. A handler of botocore's event `before-parse`."""
+    from xml.etree.ElementTree import Element, ParseError, fromstring, tostring
 
     try:
-        return datetime.fromisoformat(value)
-    except ValueError:  # a header's
-        found: datetime = parse_timestamp(value)
-        return found
+        root = fromstring(response_dict["body"])  # noqa: S314 - botocore parses the same with the same
+    except ParseError:
+        return  # botocore says what is wrong, and tries again
+    contents: list[Element] = []
+    others: list[Element] = []
+    for each in root:
+        (contents if each.tag.endswith("Contents") else others).append(each)
+    if root.tag.endswith("Error") or not contents:
+        return
+    root[:] = others
+    response_dict["body"] = tostring(root)
+    customized_response_dict["Contents"] = [
+        {part.tag.rpartition("}")[2]: part.text or "" for part in each} for each in contents
+    ]
 
 
 class Objects:
@@ -70,7 +83,6 @@ class Objects:
 
     def __init__(self, settings: Settings, workers: int = 1) -> None:
         import boto3
-        import botocore.session
         from boto3.s3.transfer import TransferConfig
         from botocore.config import Config
 
@@ -82,10 +94,8 @@ class Objects:
             connect_timeout=10,
             read_timeout=120,
         )
-        core = botocore.session.get_session()
-        core.get_component("response_parser_factory").set_parser_defaults(timestamp_parser=_time_of)
         try:
-            self._client: Client = boto3.session.Session(botocore_session=core).client(
+            self._client: Client = boto3.session.Session().client(
                 "s3",
                 endpoint_url=settings.endpoint,
                 aws_access_key_id=settings.access_key_id,
@@ -97,6 +107,8 @@ class Objects:
         except ValueError as error:  # botocore's, for an endpoint that is no URL
             text = f"the S3 endpoint {settings.endpoint!r} is not a URL"
             raise CliError(Exit.USAGE, text, "expected e.g. http://127.0.0.1:8000") from error
+        # The wildcard has it run before botocore's own handlers, one of which parses the whole document, too.
+        self._client.meta.events.register("before-parse.*.ListObjectsV2", _take_contents)
         self._parallel = TransferConfig(max_concurrency=workers)
         # With several files, each uses one thread: the files are transferred concurrently.
         self._serial = TransferConfig(use_threads=False)
@@ -133,8 +145,8 @@ class Objects:
                 found += [
                     ListingLine(
                         each["Key"][cut:],
-                        each["Size"],
-                        each["LastModified"],
+                        int(each["Size"]),
+                        datetime.fromisoformat(each["LastModified"]),
                         each["ETag"].strip('"'),
                     )
                     for each in page.get("Contents", [])

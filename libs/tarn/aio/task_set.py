@@ -29,6 +29,8 @@ class TaskSet:
 
     def __init__(self) -> None:
         self._tasks: set[asyncio.Task[None]] = set()
+        # The loop of the first task is that of all; getting the running loop costs a system call.
+        self._loop: asyncio.AbstractEventLoop | None = None
 
     def __len__(self) -> int:
         return len(self._tasks)
@@ -45,7 +47,9 @@ class TaskSet:
             when_done: called at its end, even if the task was cancelled before its first step and ran none of its
                 code.
         """
-        task = asyncio.get_running_loop().create_task(work)
+        if self._loop is None:
+            self._loop = asyncio.get_running_loop()
+        task = self._loop.create_task(work)
         self._tasks.add(task)
         ended = self._ended if when_done is None else partial(self._ended, when_done=when_done)
         task.add_done_callback(ended)

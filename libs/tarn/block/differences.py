@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from contextlib import aclosing
 
 import pyarrow as pa
@@ -90,10 +90,13 @@ class Differences:
         delimiter: str = "",
         after: str = "",
         limit: int = 1000,
+        changes_max: int | None = None,
+        is_late: Callable[[], bool] = lambda: False,
     ) -> FolderPage:
         """Counts the paths greater than `after` that differ, folder by folder (`tarn.core.listing.folders`).
 
-        Up to `limit` lines. Costs and ends as `page`, also in the middle of a folder.
+        Up to `limit` lines. Costs and ends as `page`, also in the middle of a folder; and after the window, of one
+        range of each side at most, in which the changes became `changes_max` (None: no bound) or `is_late` True.
 
         Raises:
             TarnError: as `lookup`.
@@ -105,7 +108,8 @@ class Differences:
             async for window in windows:
                 if await self._reader.compute(tally.add, window.changes):
                     return tally.page(tally.last)
-                if window.ranges >= _PAGE_RANGES_MAX:
+                is_full = changes_max is not None and tally.total.count >= changes_max
+                if is_full or window.ranges >= _PAGE_RANGES_MAX or is_late():
                     return tally.page(window.upto)
         return tally.page(None)
 

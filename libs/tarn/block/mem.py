@@ -22,6 +22,7 @@ from tarn.block.port import (
     BlockInfo,
     BlockKey,
     BlockNotFoundError,
+    Joined,
     closed_error,
 )
 from tarn.core.clock import Clock
@@ -215,7 +216,9 @@ class MemUploads:
 
         return MemWriter(finish, attempt)
 
-    async def complete(self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]) -> int:
+    async def complete(
+        self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]
+    ) -> Joined:
         """See `BlockUploads.complete`."""
         self._store.check(key)
         if not 1 <= len(parts) <= PART_NUMBER_MAX:
@@ -226,13 +229,13 @@ class MemUploads:
         names = [check_part(part, attempt) for part, attempt in parts]
         kept = self._parts.get((key.namespace, check_upload(upload)), {})
         try:
-            return len(self._store.find(key).body)
+            return Joined(len(self._store.find(key).body), was_there=True)
         except BlockNotFoundError:
             if not all(name in kept for name in names):
                 raise
         body = b"".join(kept[name] for name in names)
         self._store.add(key, body)
-        return len(body)
+        return Joined(len(body), was_there=False)
 
     async def discard(self, key: BlockKey, upload: str) -> None:
         """See `BlockUploads.discard`."""

@@ -18,6 +18,7 @@ from tarn.block.port import (
     BlockUploads,
     BlockWriter,
     FileBacked,
+    Joined,
     PartWriter,
     PresignedWrite,
     PresignsParts,
@@ -27,6 +28,7 @@ from tarn.block.port import (
 from tarn.core.clock import Clock
 from tarn.telemetry.calls import CallMeter
 from tarn.telemetry.meters import Counter, Meters
+from tarn.telemetry.tracing import TRACEPARENT
 
 __all__ = ["MeasuresReads", "MeteredBlocks", "metered"]
 
@@ -130,7 +132,9 @@ class _Uploads:
             writer = await self._uploads.open_part(key, upload, part, attempt)
         return _Writer(writer, self._calls)
 
-    async def complete(self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]) -> int:
+    async def complete(
+        self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]
+    ) -> Joined:
         """See `BlockUploads.complete`."""
         with self._calls.upload.call():
             return await self._uploads.complete(key, upload, parts)
@@ -164,8 +168,19 @@ class MeteredBlocks:
 
     async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
         """See `BlockStore.put`."""
-        with self._calls.put.call():
-            await self._blocks.put(key, body)
+        meter = self._calls.put
+        if TRACEPARENT.get():
+            with meter.call():
+                await self._blocks.put(key, body)
+        else:
+            meter.begun += 1
+            began = meter.now()
+            try:
+                await self._blocks.put(key, body)
+            except BaseException as error:
+                meter.end_failed(began, error)
+                raise
+            meter.end(began)
         self._calls.written_bytes.value += len(body)
 
     async def open_write(self, key: BlockKey) -> BlockWriter:

@@ -134,6 +134,19 @@ class PartWriter(BlockWriter, Protocol):
         ...
 
 
+@dataclass(frozen=True, slots=True)
+class Joined:
+    """A block of an upload.
+
+    Attributes:
+        size: in bytes.
+        was_there: whether it may be of another call, which may have joined other parts.
+    """
+
+    size: int
+    was_there: bool
+
+
 class BlockUploads(Protocol):
     """Blocks that arrive in parts, in any order and from several processes (S3 multipart).
 
@@ -152,12 +165,12 @@ class BlockUploads(Protocol):
         """
         ...
 
-    async def complete(self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]) -> int:
-        """Joins the parts, given as `(part, receipt)` in order of their numbers, into the block. Returns
-        its size in bytes.
+    async def complete(
+        self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]
+    ) -> Joined:
+        """Joins the parts, given as `(part, receipt)` in order of their numbers, into the block.
 
-        Idempotent: joining again after success, even after the parts were discarded, returns the
-        size of the existing block.
+        Idempotent: joining again after success, even after the parts were discarded, returns the existing block.
 
         Raises:
             BlockNotFoundError: a part is missing and the block does not exist.

@@ -59,6 +59,11 @@ class CompactionClient(RpcClient):
         found = await self._compaction_service.GetCompactionPause(request, call)
         return found.pause if found.HasField("pause") else None
 
+    async def list_compactors(self, call: Call) -> list[pb.WatchingCompactor]:
+        """Returns the compactors that watch the replica that answers, with what they told it last."""
+        found = await self._compaction_service.ListCompactors(pb.ListCompactorsRequest(), call)
+        return list(found.compactors)
+
     async def begin_compaction_pause(self, call: Call, duration_s: int = 0) -> pb.CompactionPause:
         """Pauses all compactors for some seconds, at most 7 days; 0: until `end_compaction_pause`."""
         request = pb.SetCompactionPauseRequest(duration_s=duration_s)

@@ -104,6 +104,7 @@ __all__ = [
     "ServiceRequiredError",
     "InvalidArgumentError",
     "InvalidPageTokenError",
+    "JournalBehindError",
     "KeyTooLongError",
     "MetadataTooLargeError",
     "PreconditionFailedError",
@@ -524,6 +525,12 @@ class QuotaExceededError(ExhaustedError):
     """A limit of the repository is reached; nothing was done. The message says what to do."""
 
     REASON = Reason.QUOTA_EXCEEDED
+
+
+class JournalBehindError(ExhaustedError):
+    """The bucket takes no files of the journal, so writes are refused; nothing was done. Try again later."""
+
+    REASON = Reason.JOURNAL_BEHIND
 
 
 class ServiceUnavailableError(TarnCallError):

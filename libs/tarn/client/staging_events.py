@@ -17,7 +17,12 @@ class StagingEventClient:
         self._staging_event_service = StagingEventServiceClient(transport)
 
     async def watch_staging(
-        self, call: Call, start_id: bytes, after_sequence: int, wait_ms: int
+        self,
+        call: Call,
+        start_id: bytes,
+        after_sequence: int,
+        wait_ms: int,
+        report: pb.CompactorReport | None = None,
     ) -> pb.WatchStagingResponse:
         """Returns the tokens that changed at the replica since its last answer; waits for a change.
 
@@ -26,9 +31,10 @@ class StagingEventClient:
             start_id: of the last answer; empty at first.
             after_sequence: of the last answer.
             wait_ms: how long to wait, at most 20,000.
+            report: what the caller does now, if it is a compactor.
         """
         request = pb.WatchStagingRequest(
-            start_id=start_id, after_sequence=after_sequence, wait_ms=wait_ms
+            start_id=start_id, after_sequence=after_sequence, wait_ms=wait_ms, report=report
         )
         return await self._staging_event_service.WatchStaging(request, call)
 

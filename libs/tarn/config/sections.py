@@ -715,9 +715,24 @@ class Journal:
 
     enabled: bool = setting(
         "false",
-        "Whether each write and delete of an object leaves an event beside its row. Events are not drained to the "
-        "bucket yet: they go with the uncommitted changes that they belong to. Leave it off. Equal on all replicas: a "
-        "replica with another value is refused.",
+        "Whether each mutation leaves an event, which is drained to files in the bucket. Nothing can be rebuilt from "
+        "them yet: leave it off. Equal on all replicas: a replica with another value is refused.",
+    )
+    interval_ms: int = setting(
+        "10s",
+        "Pause between two rounds of the drain over all repositories.",
+        Within(Sort.DURATION, "1s", "10m"),
+    )
+    lag_max_ms: int = setting(
+        "1h",
+        "A repository takes no writes, with 503 and the reason JOURNAL_BEHIND, while its bucket has taken no files of "
+        "the journal for longer. Deletes go on.",
+        Within(Sort.DURATION, "1m", "30d"),
+    )
+    namespace: str = setting(
+        "",
+        "Storage namespace of the journal of what belongs to no repository, such as users and quotas; empty: "
+        "`tarn-journal-<installation.id>` below blockstore.namespace_prefix. Equal on all replicas.",
     )
 
 

@@ -20,8 +20,8 @@ def is_ahead(address: bytes, now_us: int, limits: CollectionLimits) -> bool:
 
 def is_young(address: bytes, now_us: int, limits: CollectionLimits) -> bool:
     """Whether an address may be staged (rule 11): it is below the staging limit, and not from the future."""
-    is_old = now_us - address_time_us(address) >= limits.staging_us
-    return not is_old and not is_ahead(address, now_us, limits)
+    # Not by `is_ahead`: each PUT is checked twice.
+    return -limits.ahead_us <= now_us - address_time_us(address) < limits.staging_us
 
 
 def check_address_age(address: bytes, now_us: int, limits: CollectionLimits) -> None:

@@ -26,6 +26,7 @@ import hashlib
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
+from functools import lru_cache
 from operator import attrgetter
 from typing import Any
 
@@ -214,9 +215,15 @@ def _pairs(named: tuple[tuple[str, str], ...]) -> bytes:
     return _strings([part.encode() for pair in named for part in pair])
 
 
+@lru_cache(maxsize=64)  # most objects have one of a few types, and nothing else
+def _text_fields(texts: tuple[str, ...]) -> tuple[tuple[int, bytes], ...]:
+    return tuple(
+        [(tag, text.encode()) for tag, text in zip(_TEXT_NAMES, texts, strict=True) if text]
+    )
+
+
 def _tail_fields(entry: Entry) -> list[tuple[int, bytes]]:
-    texts = zip(_TEXT_NAMES, _texts_of(entry), strict=True)
-    fields = [(tag, text.encode()) for tag, text in texts if text]
+    fields = list(_text_fields(_texts_of(entry)))
     if entry.metadata:
         fields.append((TailTag.METADATA, _pairs(entry.metadata)))
     if entry.tags:

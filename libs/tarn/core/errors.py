@@ -136,6 +136,8 @@ class Reason(enum.StrEnum):
     """The condition of a write did not hold: there is another object, or an unexpected one."""
     QUOTA_EXCEEDED = "QUOTA_EXCEEDED"
     """A limit of the repository is reached; nothing was done, and trying again does not help by itself."""
+    JOURNAL_BEHIND = "JOURNAL_BEHIND"
+    """The bucket has taken no events of the repository for so long that it takes no more writes; deletes go on."""
     REF_MOVED = "REF_MOVED"
     TOO_MANY_RETRIES = "TOO_MANY_RETRIES"
     OUTCOME_UNKNOWN = "OUTCOME_UNKNOWN"

@@ -7,8 +7,6 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from tarn.backup.restoring import restore
-from tarn.backup.stored import StoredBackup
 from tarn.block.port import ReadBlocks
 from tarn.core.clock import Clock, IdSource
 from tarn.fsck.check import check
@@ -17,13 +15,15 @@ from tarn.fsck.progress import CheckProgress
 from tarn.fsck.session import FsckOptions
 from tarn.fsck.state import open_state
 from tarn.kv.embedded import open_embedded
-from tarn.kv.transfer import OpenStore, TransferOptions
+from tarn.snapshot.files.stored import StoredSnapshot
+from tarn.snapshot.installation.restoring import restore
+from tarn.snapshot.store import OpenStore, TransferOptions
 
 __all__ = ["check_backup"]
 
 
 async def check_backup(
-    backup: StoredBackup,
+    backup: StoredSnapshot,
     blocks: ReadBlocks,
     ids: IdSource,
     clock: Clock,

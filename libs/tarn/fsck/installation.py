@@ -305,6 +305,7 @@ class Installation:
             AuthKeys(self._keys.installation_id).partition.name,
             fence_partition(self._keys.installation_id).name,
             self._keys.reads.name,
+            self._keys.journal_state.name,
         }
         async for repository in self._records():
             keys = self._keys.of_repository(repository.repository_id, repository.instance_uid)
@@ -325,7 +326,7 @@ class Installation:
             except TarnError:
                 continue
         listed = {name for (name,) in self._state.all("SELECT name FROM partitions")}
-        hours = f"{self._keys.cleanup.name}/"
+        hours = (f"{self._keys.cleanup.name}/", f"{self._keys.installation_id}/journal/")
         return {name for name in listed - claimed if not name.startswith(hours)}
 
 

@@ -59,8 +59,14 @@ def encode_file(table: pa.Table, footer: Footer) -> bytes:
         footer: of this file.
 
     Raises:
-        TarnError: EXHAUSTED: more than `FILE_ROWS`, `ROWS_BYTES_MAX` or `FOOTER_BYTES_MAX`.
+        TarnError: EXHAUSTED: more than `FILE_ROWS`, `ROWS_BYTES_MAX` or `FOOTER_BYTES_MAX`. INVALID: no reader would
+            take what it says of itself.
     """
+    try:
+        _check_footer(footer)
+    except ValueError as error:
+        text = f"a file of the journal was not written: {error}"
+        raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text) from error
     signed = msgspec.structs.replace(footer, sha256=digest_of(table, footer))
     check_size(signed)
     return _encoded(table.replace_schema_metadata({FOOTER_KEY: signed.encoded()}))

@@ -52,7 +52,7 @@ class BranchFooter(msgspec.Struct, frozen=True):
     Attributes:
         branch: its name.
         order: of the newest record that the pass saw, also if its event is in an earlier file; 0: it saw none.
-        tokens: that the record names, newest first, and then those that are over.
+        tokens: that the record names, newest first; those that it named earlier in the pass; those that are over.
         is_unsettled: the record changed in each of 16 passes: a rebuild may show rows that another row hid.
     """
 

@@ -27,7 +27,7 @@ class BranchPass:
     Attributes:
         branch: its name.
         order: of its record at the end; 0: it has none.
-        tokens: ids of those that the record names, newest first.
+        tokens: ids of those that the record names, newest first, and of those that it named earlier in this pass.
         over: ids of tokens that were over when the pass began; they are not written about any more.
         is_unsettled: the record changed in each attempt.
     """
@@ -63,6 +63,8 @@ class JournalWriter:
         self._drained: Counter[tuple[str, str]] = Counter()
         self._records = 0
         self._failed = False
+        self._parts: list[PartFooter] = []
+        self._part_counts: Counter[tuple[str, str]] = Counter()
 
     async def write(
         self, begin_time_us: int, table: pa.Table, branches: Sequence[BranchPass], *, is_full: bool
@@ -79,10 +81,8 @@ class JournalWriter:
             TarnError: EXHAUSTED: it has too many branches for one file; write fewer at once. INVALID: a row is of a
                 token that no branch of the pass has, or this writer has failed before. Any error of the store.
         """
-        if self._failed:
-            text = "journal: a write has failed; begin again with a new holder"
-            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
-        counts = row_counts(table)
+        self._require_sound()
+        counts = self._part_counts + row_counts(table)
         pieces = list(_pieces(table))
         records = sum(count for (_, token), count in counts.items() if not token)
         whole = Footer(
@@ -92,7 +92,7 @@ class JournalWriter:
             self._holder,
             self._number + len(pieces),
             begin_time_us=begin_time_us,
-            parts=(PartFooter(1, "0" * 64),) * (len(pieces) - 1),
+            parts=(PartFooter(1, "0" * 64),) * (len(self._parts) + len(pieces) - 1),
             records=records,
             drained_records=self._records + records,
             is_full=is_full,
@@ -106,25 +106,56 @@ class JournalWriter:
         for each in branches:
             for token in each.over:
                 self._drained.pop((each.branch, token), None)
+        self._parts.clear()
+        self._part_counts.clear()
         self._failed = False
         return paths
+
+    async def write_part(self, begin_time_us: int, table: pa.Table) -> None:
+        """Writes some rows of a pass ahead, so that they need no memory. They count when `write` has ended the pass.
+
+        Args:
+            begin_time_us: when the pass began to read, as `write` will say.
+            table: rows of the pass, as in `write`, which gets them no more.
+
+        Raises:
+            TarnError: as `write`.
+        """
+        self._require_sound()
+        self._failed = True
+        for piece in _pieces(table):
+            about = "tarn journal", 1, self._epoch.number, self._holder, self._number + 1
+            footer = Footer(*about, begin_time_us=begin_time_us, is_last=False)
+            await self._put_file(piece, footer)
+        self._part_counts += row_counts(table)
+        self._failed = False
+
+    def _require_sound(self) -> None:
+        if self._failed:
+            text = "journal: a write has failed; begin again with a new holder"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
 
     async def _put(self, whole: Footer, pieces: list[pa.Table]) -> list[str]:
         """Writes the files of a pass; the last one has the footer of the whole pass, with the parts before it."""
         paths: list[str] = []
-        parts: list[PartFooter] = []
         for piece in pieces:
-            self._number += 1
-            footer = msgspec.structs.replace(whole, parts=tuple(parts))
-            if self._number < whole.number:
-                about = whole.format, whole.version, whole.epoch, whole.holder, self._number
+            footer = msgspec.structs.replace(whole, parts=tuple(self._parts))
+            if self._number + 1 < whole.number:
+                about = whole.format, whole.version, whole.epoch, whole.holder, self._number + 1
                 footer = Footer(*about, begin_time_us=whole.begin_time_us, is_last=False)
-            body = encode_file(piece, footer)
-            name = PassName(self._holder, self._number, day_of(whole.begin_time_us))
-            paths.append(name.path(self._epoch.folder))
-            await self._blocks.put(BlockKey(self._namespace, paths[-1]), body)
-            parts.append(PartFooter(self._number, hashlib.sha256(body).hexdigest()))
+            paths.append(await self._put_file(piece, footer))
         return paths
+
+    async def _put_file(self, piece: pa.Table, footer: Footer) -> str:
+        """Writes the next file, and notes it as a part of the pass; returns its path."""
+        self._number += 1
+        body = encode_file(piece, footer)
+        path = PassName(self._holder, self._number, day_of(footer.begin_time_us)).path(
+            self._epoch.folder
+        )
+        await self._blocks.put(BlockKey(self._namespace, path), body)
+        self._parts.append(PartFooter(self._number, hashlib.sha256(body).hexdigest()))
+        return path
 
     def _described(
         self, counts: Counter[tuple[str, str]], branches: Sequence[BranchPass]

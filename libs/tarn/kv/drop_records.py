@@ -28,12 +28,14 @@ class TokenOwner:
     Attributes:
         root: prefix of the partitions of the token's repository (`RepositoryKeys`).
         look_count: how often the cleaner has found the token still named.
+        storage_namespace: where the journal of its repository is; empty without a journal.
     """
 
     root: str
     branch_id: BranchId
     token_id: TokenId
     look_count: int = 0
+    storage_namespace: str = ""
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
@@ -92,6 +94,7 @@ class Drop:
         task: if present, no partition is dropped: this task is looked at. `partition` as for `reflog`.
         branch: if present, no partition is dropped: this branch is deleted if it has expired. `partition` as for
             `reflog`.
+        journal: if present, the token is out of use, and its events are drained before the drop.
     """
 
     partition: Partition
@@ -101,6 +104,7 @@ class Drop:
     reflog: ReflogOwner | None = None
     task: TaskOwner | None = None
     branch: BranchOwner | None = None
+    journal: TokenOwner | None = None
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
 
@@ -116,6 +120,7 @@ def encode_drop(drop: Drop) -> bytes:
         reflog=_reflog_to(drop.reflog),
         task=_task_to(drop.task),
         branch=_branch_to(drop.branch),
+        journal=None if drop.journal is None else _owner_to(drop.journal),
     )
     return with_unknown(record, drop.unknown_fields).SerializeToString()
 
@@ -154,13 +159,21 @@ def _owner_to(owner: TokenOwner) -> pb.TokenOwner:
         branch_id=owner.branch_id,
         token_id=owner.token_id,
         look_count=owner.look_count,
+        storage_namespace=owner.storage_namespace,
     )
     return with_unknown(record, owner.unknown_fields)
 
 
 def _owner_from(record: pb.TokenOwner) -> TokenOwner:
     branch_id, token_id = BranchId(record.branch_id), TokenId(record.token_id)
-    return TokenOwner(record.root, branch_id, token_id, record.look_count, unknown_of(record))
+    return TokenOwner(
+        record.root,
+        branch_id,
+        token_id,
+        record.look_count,
+        record.storage_namespace,
+        unknown_of(record),
+    )
 
 
 def decode_drop(value: bytes) -> Drop:
@@ -184,5 +197,6 @@ def decode_drop(value: bytes) -> Drop:
         reflog,
         task,
         _branch_from(record.branch) if record.HasField("branch") else None,
+        _owner_from(record.journal) if record.HasField("journal") else None,
         unknown_of(record),
     )

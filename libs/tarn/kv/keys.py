@@ -126,6 +126,12 @@ class InstallationKeys:
     COMPACTION_PAUSE: ClassVar[bytes] = b"compaction/pause"
     """Key of the last pause of background compactions."""
 
+    EPOCHS: ClassVar[bytes] = b"epochs/"
+    """Prefix of the rows that name the epochs of journals."""
+
+    DRAIN: ClassVar[bytes] = b"drain"
+    """Key of the lease and the progress of the journal's drain."""
+
     @property
     def graveler(self) -> Partition:
         """Repositories and the namespaces that they occupy."""
@@ -142,9 +148,27 @@ class InstallationKeys:
         name = f"{self.installation_id}/reads"
         return Partition(name, PartitionKind.PLAIN, _REGISTER_BUCKETS)
 
+    @property
+    def journal_state(self) -> Partition:
+        """The epoch of each repository's journal, and how far it is drained."""
+        return Partition(f"{self.installation_id}/journal", PartitionKind.REGISTER)
+
     def drops(self, hour: int) -> Partition:
         """The partitions to drop in one hour since 1970, by time. Dropped whole when the hour is over."""
         return Partition(f"{self.installation_id}/cleanup/{hour}", PartitionKind.PLAIN)
+
+    def registrations(self, hour: int) -> Partition:
+        """Changes of records that were registered in one hour since 1970, for the drain of the journal.
+
+        Dropped whole when all of them are done or are registered in a later hour.
+        """
+        name = f"{self.installation_id}/journal/{hour}"
+        return Partition(name, PartitionKind.PLAIN, _REGISTER_BUCKETS)
+
+    @staticmethod
+    def registration(event_id: bytes) -> bytes:
+        """`event/<id>`: the registration of an event of a record."""
+        return b"event/" + event_id.hex().encode()
 
     @staticmethod
     def repository(repository_id: str) -> bytes:
@@ -160,6 +184,11 @@ class InstallationKeys:
     def namespace(storage_namespace: str) -> bytes:
         """`namespaces/<storage namespace>` → the instance that occupies it."""
         return f"namespaces/{storage_namespace}".encode()
+
+    @classmethod
+    def epoch(cls, root: str) -> bytes:
+        """`epochs/<root>`: the epoch of the journal of one life of a repository (`RepositoryKeys.root`)."""
+        return cls.EPOCHS + root.encode()
 
     @staticmethod
     def drop(drop_time_us: int, partition: str) -> bytes:

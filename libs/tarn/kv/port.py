@@ -345,7 +345,7 @@ class PartitionInfo:
 
 
 class ListingKv(Kv, Protocol):
-    """A store that can list its partitions, for tools that copy all of it (`tarn.kv.transfer`).
+    """A store that can list its partitions, for tools that copy all of it (`tarn.snapshot.store`).
 
     Every driver implements it, although services never need it: they follow references between records.
     """

@@ -7,32 +7,38 @@ verified.
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
+import shutil
 from collections.abc import Callable, Iterator
 from contextlib import aclosing
 from itertools import islice
-from pathlib import Path
 from typing import Final
 
 from tarn.client.graveler import GravelerClient
+from tarn.core.clock import Clock, IdSource
 from tarn.core.commit import Commit, commit_id_of
 from tarn.core.dump import BranchLine, ExpiredLine, TagLine, from_line, to_line
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.expiry import Expiry
 from tarn.core.ids import BranchId, TagId
 from tarn.core.rules import Settings
-from tarn.dump.files import Dumped, DumpFile, DumpFolder
-from tarn.dump.transfer import Restored, Transfer
 from tarn.lakefs.importing import HistoryImport
 from tarn.lakefs.state import ImportState
 from tarn.rpc.wire.call import Call
+from tarn.snapshot.files.manifest import SavedRepository
+from tarn.snapshot.files.stored import StoredSnapshot
+from tarn.snapshot.files.target import FolderTarget
+from tarn.snapshot.files.work import RateLimiter, TransferOptions
+from tarn.snapshot.repository.dumping import RepositoryDump
+from tarn.snapshot.repository.transfer import Restored, Transfer, checked
 from tarn_proto.graveler.v1.repository_service_pb2 import Repository
 
 __all__ = ["Bringing"]
 
 _LINES: Final = 5000
 """Lines of the dump that are written at a time."""
-_FILE: Final = "refs.dump"
+_PLACE: Final = "refs"
 _INSTANCE: Final = "instance_uid"
 _RULE: Final = "objects deleted in lakeFS"
 """The rule of commits of which objects were gone."""
@@ -51,6 +57,8 @@ class Bringing:
         namespace: its storage namespace.
         default_branch: its default branch; the dump has it.
         settings: its rules.
+        clock: tells the time.
+        ids: makes ids.
     """
 
     def __init__(
@@ -64,6 +72,8 @@ class Bringing:
         namespace: str,
         default_branch: BranchId,
         settings: Settings,
+        clock: Clock,
+        ids: IdSource,
     ) -> None:
         self._graveler = graveler
         self._call = call
@@ -74,6 +84,8 @@ class Bringing:
         self._namespace = namespace
         self._default_branch = default_branch
         self._settings = settings
+        self._options = TransferOptions(clock, RateLimiter(clock))
+        self._ids = ids
         self._restore_id = "lakefs-" + hashlib.sha256(namespace.encode()).hexdigest()[:40]
 
     async def run(self) -> Restored:
@@ -94,10 +106,8 @@ class Bringing:
         await self._history.write_notes()
         await self._history.verify()
         self._history.progress.step = "restoring refs"
-        with DumpFile(self._written_dump()) as dump:
-            return await self._transfer.restore(
-                self._repository_id, dump, restore_id=self._restore_id
-            )
+        dump = await self._written_dump()
+        return await self._transfer.restore(self._repository_id, dump, restore_id=self._restore_id)
 
     async def _begin(self) -> None:
         """Takes the name and the namespace, which needs a commit there."""
@@ -125,25 +135,23 @@ class Bringing:
         text = f"repository {self._repository_id} is another one by now; name a new one, and another folder by --work"
         raise TarnError(Kind.ALREADY_EXISTS, Reason.REPOSITORY_EXISTS, text)
 
-    def _written_dump(self) -> Path:
-        target = self._state.folder / _FILE
-        target.unlink(missing_ok=True)
-        folder = DumpFolder(target, self._repository_id, restart=True)
-        dumped = Dumped(
+    async def _written_dump(self) -> StoredSnapshot:
+        place = self._state.folder / _PLACE
+        await asyncio.to_thread(shutil.rmtree, place, ignore_errors=True)
+        target = FolderTarget(place)
+        dump = await RepositoryDump.begin(target, self._repository_id, self._ids, self._options)
+        dumped = SavedRepository(
             self._repository_id,
             self._state.get(_INSTANCE),
             self._namespace,
             self._default_branch,
         )
-        try:
-            lines = self._lines()
-            while some := list(islice(lines, _LINES)):
-                folder.append(some, dumped, "more")
-            folder.append([], dumped, "")
-            folder.finish(0)
-        finally:
-            folder.close()
-        return target
+        lines = self._lines()
+        while some := list(islice(lines, _LINES)):
+            await dump.append(some, dumped, "more")
+        await dump.append([], dumped, "")
+        await dump.finish()
+        return await checked(target, self._options)
 
     def _lines(self) -> Iterator[str]:
         yield to_line(self._settings)

@@ -98,13 +98,13 @@ class ObjectBackend:
             TarnError: the errors of auth.
         """
         call = self.call(caller, timeout_s)
-        return self._call(caller, call.deadline, await self.own_token(call))
+        proof = await self.own_token(call)
+        return Call(
+            call.request_id, call.caller_token, call.deadline, _NO_NAMES, proof, call.bucket
+        )
 
     def opening_call(self, caller: Caller, timeout_s: float = 0.0) -> Call:
         """Returns the context of calls before any byte of a body or a block is moved. Their time began with the
         request: authentication and all of them together take no longer than one call may."""
-        return self._call(caller, caller.began + (timeout_s or self.bounds.call_timeout_s))
-
-    @staticmethod
-    def _call(caller: Caller, deadline: float, proof: str = "") -> Call:
-        return Call(caller.request_id, caller.caller_token, deadline, _NO_NAMES, proof, caller.view)
+        deadline = caller.began + (timeout_s or self.bounds.call_timeout_s)
+        return Call(caller.request_id, caller.caller_token, deadline, bucket=caller.view)

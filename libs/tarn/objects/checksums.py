@@ -160,7 +160,7 @@ class Digests:
 
     def __init__(self, wanted: frozenset[Algorithm] = NO_ALGORITHMS) -> None:
         self._md5 = hashlib.md5(usedforsecurity=False)
-        self._digests = {each: new_digest(each) for each in sorted(wanted)}
+        self._digests = {each: new_digest(each) for each in sorted(wanted)} if wanted else {}
         self.size = 0
 
     def update(self, data: bytes | memoryview) -> None:
@@ -178,6 +178,8 @@ class Digests:
 
 def checksums_of(values: Mapping[Algorithm, bytes]) -> tuple[Checksum, ...]:
     """Returns digests as entries keep them."""
+    if not values:
+        return ()
     return tuple([Checksum(str(each), base64_text(value)) for each, value in values.items()])
 
 

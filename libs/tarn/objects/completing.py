@@ -161,9 +161,9 @@ class _Completion:
     async def _join(self, parts: Sequence[pb.UploadPart], entry: Entry) -> None:
         """Joins the parts to one block.
 
-        An earlier completion may have stopped after this step; the store then keeps the existing block. That
-        block is accepted only after its bytes were compared, because the client may have replaced a part
-        since then.
+        Another completion may have done this step, and stopped or lost its claim since; the store then keeps the
+        existing block. That block is accepted only after its bytes were compared, because the client may have replaced
+        a part.
 
         Raises:
             LostBytesError: bytes are missing.
@@ -172,14 +172,9 @@ class _Completion:
         """
         backend, upload = self.backend, self.upload
         key = upload_block(upload)
-        try:
-            await backend.blocks.stat(key)
-            await self._compare_parts(key, parts)
-        except BlockNotFoundError:
-            pass
         names = [(part.part_number, part.attempt) for part in parts]
         try:
-            size = await backend.blocks.uploads.complete(key, upload.upload_id, names)
+            joined = await backend.blocks.uploads.complete(key, upload.upload_id, names)
         except BlockNotFoundError as error:
             await backend.graveler.get_upload(
                 backend.call(self.caller),
@@ -191,13 +186,18 @@ class _Completion:
             _log.error("recorded part lost", upload_id=upload.upload_id, error=error.message)
             text = "The data of a part is missing; begin a new upload."
             raise LostBytesError(text) from error
-        if size != entry.size:
-            text = f"upload {upload.upload_id} became {size} bytes instead of {entry.size}"
+        if joined.was_there:
+            await self._compare_parts(key, parts, joined.size)
+        if joined.size != entry.size:
+            text = f"upload {upload.upload_id} became {joined.size} bytes instead of {entry.size}"
             raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
 
-    async def _compare_parts(self, key: BlockKey, parts: Sequence[pb.UploadPart]) -> None:
+    async def _compare_parts(
+        self, key: BlockKey, parts: Sequence[pb.UploadPart], size: int
+    ) -> None:
         start = 0
         for part in parts:
+            is_last = part is parts[-1]
             try:
                 found = await digest_block(self.backend.blocks, key, part.size_bytes, start=start)
             except TarnError as error:
@@ -206,12 +206,12 @@ class _Completion:
                 md5 = b""  # the block ends early
             else:
                 md5 = found.md5
-            if md5 != part.md5:
+            start += part.size_bytes
+            if md5 != part.md5 or (is_last and start != size):
                 number = part.part_number
                 text = f"An earlier completion joined another part {number}; begin a new upload."
                 reason = Reason.UPLOAD_PART_INVALID
                 raise TarnError(Kind.INVALID, reason, text, part_number=str(number))
-            start += part.size_bytes
 
     async def _finish(self, packed: bytes, kept: bytes, condition: WriteCondition) -> None:
         """Stages the entry under the claim. Safe to repeat under one claim with the same bytes. It is repeated,

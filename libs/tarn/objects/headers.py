@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from functools import lru_cache
 from typing import Final
 
-from tarn.core.entry import Entry, pack
+from tarn.core.entry import Checksum, Entry, pack
 from tarn.core.entry_check import check_template
+from tarn.core.object_tags import Tags
 from tarn.core.value import hot_value
 
 __all__ = [
@@ -16,6 +17,7 @@ __all__ = [
     "NOTHING",
     "NO_HEADERS",
     "StoredHeaders",
+    "entry_of",
     "stored_headers",
     "stored_metadata",
     "with_headers",
@@ -87,12 +89,42 @@ def _checked(headers: StoredHeaders) -> StoredHeaders:
 
 def with_headers(entry: Entry, headers: StoredHeaders, lineage: str = "") -> Entry:
     """Returns the entry with other stored headers and another lineage instead of its own."""
-    return Entry(
+    return entry_of(
+        headers,
         entry.size,
         entry.mtime_us,
         entry.address,
         entry.md5,
+        lineage,
+        entry.operation_id,
+        entry.checksums,
+        entry.tags,
         etag_parts=entry.etag_parts,
+        external_address=entry.external_address,
+    )
+
+
+def entry_of(
+    headers: StoredHeaders,
+    size: int,
+    mtime_us: int,
+    address: bytes,
+    md5: bytes,
+    lineage: str,
+    operation_id: str,
+    checksums: tuple[Checksum, ...],
+    tags: Tags,
+    *,
+    etag_parts: int = 0,
+    external_address: str = "",
+) -> Entry:
+    """Returns an entry with stored headers; its other fields are named as those of `Entry`."""
+    return Entry(
+        size,
+        mtime_us,
+        address,
+        md5,
+        etag_parts=etag_parts,
         content_type=headers.content_type,
         metadata=headers.metadata,
         content_encoding=headers.content_encoding,
@@ -101,8 +133,8 @@ def with_headers(entry: Entry, headers: StoredHeaders, lineage: str = "") -> Ent
         content_language=headers.content_language,
         expires=headers.expires,
         lineage=lineage,
-        operation_id=entry.operation_id,
-        external_address=entry.external_address,
-        checksums=entry.checksums,
-        tags=entry.tags,
+        operation_id=operation_id,
+        external_address=external_address,
+        checksums=checksums,
+        tags=tags,
     )

@@ -56,12 +56,18 @@ class RepositoryCache:
         Raises:
             TarnError: REPOSITORY_NOT_FOUND; DENIED if the caller may not read the repository.
         """
-        kept = self._repositories.get(repository_id)
+        kept = self.kept(repository_id)
         if kept is not None:
-            self._hits += 1
             return kept
         self._misses += 1
         return await self.fresh(call, repository_id)
+
+    def kept(self, repository_id: str) -> CachedRepository | None:
+        """Returns a repository that is in the cache, without the context of a call; None for any other."""
+        kept = self._repositories.get(repository_id)
+        if kept is not None:
+            self._hits += 1
+        return kept
 
     async def refuse_unknown(self, call: Call, repository_id: str) -> None:
         """Raises TarnError REPOSITORY_NOT_FOUND if there is no such repository. Whoever may not read it is not told,

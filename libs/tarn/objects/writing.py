@@ -22,7 +22,7 @@ from tarn.core.quota import is_quota_exceeded
 from tarn.objects.backend import Caller, ObjectBackend
 from tarn.objects.bodies import discard, receive
 from tarn.objects.checksums import BodySums
-from tarn.objects.headers import NO_HEADERS, StoredHeaders, with_headers
+from tarn.objects.headers import NO_HEADERS, StoredHeaders, entry_of
 from tarn.objects.incoming import IncomingBody
 from tarn.objects.repository_cache import CachedRepository
 from tarn.rpc.wire.call import Call
@@ -76,26 +76,25 @@ async def store_object(
         TarnError: an error of graveler or of the block store; the condition does not hold.
         Exception: the errors of the body.
     """
-    opening = backend.opening_call(caller)
-    repository = await backend.repositories.get(opening, repository_id)
+    repository = backend.repositories.kept(repository_id)
+    if repository is None:
+        repository = await backend.repositories.get(backend.opening_call(caller), repository_id)
     small = backend.bounds.small_body_bytes
     is_large = payload.size is None or payload.size > small
+    is_conditional = bool(condition)
     if is_large:
-        await check_branch(backend, repository_id, branch, opening)
+        await check_branch(backend, repository_id, branch, backend.opening_call(caller))
     address, mtime_us = backend.ids.uuid7(), backend.clock.now_us()
     key = BlockKey(repository.namespace, physical_path(address))
 
-    def entry_of(sums: BodySums) -> Entry:
+    def made_of(sums: BodySums) -> Entry:
         size, md5, checksums = sums.size, sums.md5, sums.checksums
-        entry = Entry(
-            size, mtime_us, address, md5, operation_id=operation, checksums=checksums, tags=tags
-        )
-        return with_headers(entry, headers, lineage)
+        return entry_of(headers, size, mtime_us, address, md5, lineage, operation, checksums, tags)
 
-    if condition and not is_large:
+    if is_conditional and not is_large:
         # The body first: a slow client must not hold the lock.
         body, sums = await payload.read_all(small)
-        entry = entry_of(sums)
+        entry = made_of(sums)
         async with backend.locks.hold((repository.instance_uid, branch, path)):
             call = backend.call(caller)
             await refuse_early(backend, repository_id, branch, path, condition, operation, call)
@@ -104,9 +103,10 @@ async def store_object(
                 backend, caller, repository, branch, path, entry, block=key, condition=condition
             )
     else:
-        if condition:
+        if is_conditional:
+            opening = backend.opening_call(caller)
             await refuse_early(backend, repository_id, branch, path, condition, operation, opening)
-        entry = entry_of(await receive(backend.blocks, key, payload, small))
+        entry = made_of(await receive(backend.blocks, key, payload, small))
         await stage(
             backend, caller, repository, branch, path, entry, block=key, condition=condition
         )

@@ -377,6 +377,19 @@ TABLE: Final = (
         of="graveler",
     ),
     _gauge(
+        "journal.lag",
+        "s",
+        "Age of the oldest change that may not be in the bucket yet, of the repository that is furthest behind; 0 "
+        "without a journal (docs/operate/journal.md).",
+        of="graveler",
+    ),
+    _counter(
+        "journal.failed",
+        "",
+        "Passes of the journal's drain over a repository that ended with an error.",
+        of="graveler",
+    ),
+    _gauge(
         "online.waiting",
         "",
         "Replaced objects whose blocks wait to be deleted online (docs/operate/gc.md).",

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from contextlib import AsyncExitStack
 
 from tarn.config import Config
+from tarn.kv.agreement import agree
 from tarn.kv.opening import open_kv
 from tarn.kv.replicas import replica_of
 from tarn.rpc.process.serve import Application, Runtime
@@ -23,6 +24,7 @@ async def _assemble(
     settings = AuthConfig.of(config)
     kv = await open_kv(config, runtime.clock, runtime.ids, runtime.meters, runtime.secrets)
     stack.push_async_callback(kv.close)
+    await agree(kv, settings.installation_id, settings.shared)
     replica = replica_of("auth", config, kv, runtime.clock, runtime.ids, runtime.stop)
     auth = AuthApplication(
         kv,
@@ -33,6 +35,7 @@ async def _assemble(
         previous_secrets=settings.previous_secrets,
         certificates=settings.certificates,
         features=replica.features,
+        keeps_events=settings.keeps_events,
     )
     runtime.secrets.subscribe(lambda changed: auth.use_secrets(AuthConfig.of(changed).secrets))
     return [replica, auth]

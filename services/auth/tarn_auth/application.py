@@ -19,6 +19,7 @@ from tarn.core.errors import Kind, TarnError
 from tarn.core.levels import ALL_FEATURES, FeatureGate
 from tarn.kv.keys import AuthKeys
 from tarn.kv.port import Kv
+from tarn.kv.record_events import JournaledKv
 from tarn.rpc.wire.methods import Endpoint
 from tarn_auth.authorization_service import AuthorizationService
 from tarn_auth.authorizer import Authorizer
@@ -61,6 +62,7 @@ class AuthApplication:
         certificates: the DNS name in the certificates of each service.
         features: what the feature level of the store allows.
         remote_services: services that run in other processes and may ask this one for authorisations.
+        keeps_events: whether changes of users and key pairs leave events; must be equal in all replicas.
 
     Attributes:
         endpoints: for a port.
@@ -83,7 +85,10 @@ class AuthApplication:
         certificates: Mapping[Service, str] = MappingProxyType({}),
         remote_services: Collection[Service] = tuple(Service),
         features: FeatureGate = ALL_FEATURES,
+        keeps_events: bool = False,
     ) -> None:
+        if keeps_events:
+            kv = JournaledKv(kv, installation_id, clock, ids, features)
         registers = Registers(kv, AuthKeys(installation_id).partition)
         keyring = Keyring((installation_secret, *previous_secrets), random_bytes)
         box = keyring.box

@@ -19,12 +19,14 @@ class AuthConfig:
         installation_secret: at least 32 bytes.
         previous_secrets: earlier secrets, during a rotation.
         certificates: the DNS name in the certificates of each service.
+        keeps_events: whether changes of records leave events.
     """
 
     installation_id: str
     installation_secret: bytes = field(repr=False)
     previous_secrets: tuple[bytes, ...] = field(repr=False)
     certificates: Mapping[Service, str]
+    keeps_events: bool = False
 
     @staticmethod
     def of(config: Config) -> AuthConfig:
@@ -45,7 +47,13 @@ class AuthConfig:
                 Service.GATEWAY: config.rpc.tls.gateway_name,
                 Service.GRAVELER: config.rpc.tls.graveler_name,
             },
+            keeps_events=config.journal.enabled,
         )
+
+    @property
+    def shared(self) -> dict[str, str]:
+        """Settings that must be equal in all processes of the installation (`tarn.kv.agreement`)."""
+        return {"journal.enabled": str(self.keeps_events).lower()}
 
     @property
     def secrets(self) -> tuple[bytes, ...]:

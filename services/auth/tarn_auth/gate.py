@@ -9,6 +9,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from tarn.core.access.service import Service
+from tarn.kv.record_events import PRINCIPAL
 from tarn.rpc.rules import Rule, Scope
 from tarn.rpc.wire.call import Call
 from tarn_auth.authorizer import Authorizer, Holder
@@ -78,6 +79,7 @@ class AuthGate:
         caller = UserCaller(holder, self._authorizer, rule, request)
         if rule.scope is not Scope.HANDLER:
             caller.require(caller.resource())
+        PRINCIPAL.set(holder.user.user_uid)
         return caller
 
     async def through_view(

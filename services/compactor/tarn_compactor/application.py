@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from functools import partial
 from typing import Self
 
 from tarn.aio.task_set import TaskSet
@@ -83,6 +84,7 @@ class CompactorApplication:
             rng=rng,
             meters=meters,
         )
+        self.sensor.report = partial(self.compactor.report, ids.uuid7().hex(), clock.now_us())
         service = CompactorService(self.counts, self.sensor, self.compactor, self.pauses, clock)
         register_staging(meters, self.counts, clock)
         self.endpoints: Sequence[Endpoint] = (compactor_service(service, AccessGate(access)),)

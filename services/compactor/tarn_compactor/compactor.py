@@ -30,6 +30,7 @@ from tarn_compactor.pauses import Pauses
 from tarn_compactor.policy import History, Thresholds, excess, pause_after_failures, wait
 from tarn_compactor.sensor import Sensor
 from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
+from tarn_proto.graveler.v1 import staging_event_service_pb2 as event_pb
 
 __all__ = ["Compactor", "Totals", "Work"]
 
@@ -46,6 +47,8 @@ _MEASURED_LATELY_SECONDS = 5.0
 _COMPACT_TIMEOUT_SECONDS = 1800.0
 _ROWS_MAX = 100_000
 _WORK_MAX = 20_000
+_TOLD_MAX = 16
+"""Running branches of a report."""
 
 _OUTCOMES = {
     pb.COMPACTION_OUTCOME_COMPACTED: "compacted",
@@ -183,6 +186,29 @@ class Compactor:
     def stop(self) -> None:
         """Starts nothing more. It waits for no compaction: graveler finishes one whose caller has left."""
         self._stops = True
+
+    def report(self, compactor_id: str, start_us: int) -> event_pb.CompactorReport:
+        """Returns what this compactor does now, for administrators.
+
+        Args:
+            compactor_id: names this run of the process.
+            start_us: when it started, in Unix microseconds.
+        """
+        running = [key for key, work in self.work.items() if work.is_running][:_TOLD_MAX]
+        report = event_pb.CompactorReport(
+            compactor_id=compactor_id,
+            branch_count=len(self._counts.known()),
+            due_count=len(self._due),
+            failing_count=sum(bool(work.failures and work.error) for work in self.work.values()),
+            running=[
+                event_pb.CompactorWork(repository_id=repository, branch_id=branch)
+                for repository, branch in running
+            ],
+            compactions=self.totals.compactions,
+            failures=self.totals.failures,
+        )
+        report.start_time.FromMicroseconds(start_us)
+        return report
 
     # ---- choosing
 

@@ -24,6 +24,7 @@ from tarn.core.errors import Kind, TarnError
 from tarn.gate.service_calls import ServiceCalls
 from tarn.rpc.client.transport import Transport
 from tarn_compactor.counts import BranchKey, Counts
+from tarn_proto.graveler.v1 import staging_event_service_pb2 as pb
 
 __all__ = ["ReplicaState", "Sensor"]
 
@@ -78,6 +79,7 @@ class Sensor:
     Attributes:
         replicas: the streams, by address.
         woken: set when counts changed.
+        report: returns what this compactor does now, which each request tells.
     """
 
     def __init__(
@@ -103,6 +105,7 @@ class Sensor:
         self._gap_at = clock.monotonic()
         self.replicas: dict[str, ReplicaState] = {}
         self.woken = asyncio.Event()
+        self.report: Callable[[], pb.CompactorReport | None] = lambda: None
 
     async def run(self) -> None:
         """Watches until it is cancelled."""
@@ -171,7 +174,9 @@ class Sensor:
         call = await self._calls.call(_TIMEOUT_SECONDS)
         # The first answer comes at once: it says that the replica is there, and which run of it.
         wait_ms = _WAIT_MS if state.is_connected else 0
-        answer = await client.watch_staging(call, state.start_id, state.sequence, wait_ms)
+        answer = await client.watch_staging(
+            call, state.start_id, state.sequence, wait_ms, self.report()
+        )
         is_restarted = bool(state.start_id) and answer.start_id != state.start_id
         if is_restarted or (answer.is_incomplete and state.start_id):
             state.gaps += 1

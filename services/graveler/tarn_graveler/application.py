@@ -7,16 +7,22 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
+from google.protobuf.message import Message
+
 from tarn.aio.task_set import TaskSet
 from tarn.block.committed import Committed
 from tarn.block.port import BlockStore
+from tarn.core.access.policy import Grant
 from tarn.core.clock import Clock, IdSource
 from tarn.core.levels import ALL_FEATURES, FeatureGate
 from tarn.gate.access import Access
-from tarn.gate.permits import AccessGate
+from tarn.gate.permits import AccessGate, Caller
 from tarn.kv.agreement import agree
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
+from tarn.kv.record_events import PRINCIPAL
+from tarn.rpc.rules import Rule
+from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.operations import Operations
@@ -28,6 +34,7 @@ from tarn_graveler.handlers.buckets import BucketHandler
 from tarn_graveler.handlers.collections import CollectionHandler
 from tarn_graveler.handlers.commits import CommitHandler
 from tarn_graveler.handlers.compactions import CompactionHandler
+from tarn_graveler.handlers.compactors import WatchingCompactors
 from tarn_graveler.handlers.diffs import DiffHandler
 from tarn_graveler.handlers.dumps import DumpHandler
 from tarn_graveler.handlers.entries import EntryHandler
@@ -44,6 +51,7 @@ from tarn_graveler.handlers.staging_events import StagingEventHandler
 from tarn_graveler.handlers.tags import TagHandler
 from tarn_graveler.handlers.tasks import TaskHandler
 from tarn_graveler.handlers.uploads import UploadHandler
+from tarn_graveler.journal.epochs import end_epochs
 from tarn_graveler.metrics import register_replica
 from tarn_graveler.reads.journal import ReadJournal, end_journal
 from tarn_proto.graveler.v1.branch_service_rpc import branch_service
@@ -70,10 +78,24 @@ from tarn_proto.graveler.v1.upload_service_rpc import upload_service
 __all__ = ["GravelerApplication", "endpoints_of"]
 
 
+class _PrincipalGate(AccessGate):
+    """Notes for whom a call changes records, for their events."""
+
+    async def permit(
+        self, rule: Rule, request: Message, call: Call, grant: Grant | None = None
+    ) -> Caller:
+        """As `AccessGate.permit`, in the task of the handler."""
+        permit = await super().permit(rule, request, call, grant)
+        PRINCIPAL.set(permit.grant.user_uid)
+        return permit
+
+
 def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
     """Returns the services of a replica; `access` knows what their callers may do."""
     rules = RepositoryRules(graveler.repositories, graveler.settings, graveler.bucket_views)
-    gate = AccessGate(access, rules, graveler.gateways_prove)
+    kind = _PrincipalGate if graveler.keeps_events else AccessGate
+    gate = kind(access, rules, graveler.gateways_prove)
+    compactors = WatchingCompactors(graveler.clock)
     return [
         repository_service(RepositoryHandler(graveler), gate),
         bucket_service(BucketHandler(graveler, access), gate),
@@ -87,14 +109,14 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
         pull_request_service(PullRequestHandler(graveler), gate),
         reflog_service(ReflogHandler(graveler), gate),
         task_service(TaskHandler(graveler), gate),
-        compaction_service(CompactionHandler(graveler), gate),
+        compaction_service(CompactionHandler(graveler, compactors), gate),
         collection_service(CollectionHandler(graveler), gate),
         erasure_service(ErasureHandler(graveler), gate),
         entry_service(EntryHandler(graveler, access), gate),
         upload_service(UploadHandler(graveler), gate),
         link_service(LinkHandler(graveler), gate),
         dump_service(DumpHandler(graveler), gate),
-        staging_event_service(StagingEventHandler(graveler), gate),
+        staging_event_service(StagingEventHandler(graveler, compactors), gate),
     ]
 
 
@@ -128,6 +150,7 @@ class GravelerApplication:
         self._agree = partial(agree, kv, settings.installation_id, settings.shared)
         keys = InstallationKeys(settings.installation_id)
         self._end_journal = partial(end_journal, kv, keys)
+        self._end_epochs = partial(end_epochs, kv, keys)
         journal = None
         if settings.keeps_reads:
             journal = ReadJournal(kv, blocks, clock, ids, keys, features)
@@ -174,6 +197,10 @@ class GravelerApplication:
         else:
             await journal.begin()
             self._tasks.spawn(journal.run())
+        if self._graveler.drain is None:
+            await self._end_epochs()
+        else:
+            self._tasks.spawn(self._graveler.drain.run())
         self._tasks.spawn(self._graveler.admission.records.run())
         self._tasks.spawn(self._graveler.cleaner.run())
         self._tasks.spawn(self._graveler.abandoned_uploads.run())

@@ -16,6 +16,7 @@ from tarn.core.collection import LIMITS, CollectionLimits
 from tarn.core.levels import ALL_FEATURES, Feature, FeatureGate
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
+from tarn.kv.record_events import JournaledKv
 from tarn.telemetry.operations import Operations
 from tarn_graveler.branch.building import Builder, InlineBuilder
 from tarn_graveler.branch.committing import Committing
@@ -48,6 +49,7 @@ from tarn_graveler.guards.address_age import AddressAge
 from tarn_graveler.guards.drops import DropDelay, Drops
 from tarn_graveler.guards.fences import Fences
 from tarn_graveler.iterators.opening import Iterators
+from tarn_graveler.journal.draining import Drain, DrainSettings
 from tarn_graveler.reads.coverage import ReadObjects
 from tarn_graveler.reads.journal import ReadJournal
 from tarn_graveler.records.branches import Branches
@@ -115,7 +117,11 @@ class GravelerSettings:
         online: of the deletion of private blocks.
         keeps_reads: whether the replica keeps the journal of reads; must be equal in all replicas.
         quotas: the limits of repositories and users for which none were set.
-        keeps_events: whether writes and deletes of objects leave events; must be equal in all replicas.
+        keeps_events: whether mutations leave events, which are drained to the bucket; must be equal in all replicas.
+        drain_poll_seconds: pause between two rounds of the drain.
+        journal_namespace: where the journal of what belongs to no repository is; empty: a place of its own below
+            `namespace_prefix`.
+        journal_lag_seconds_max: from which lag of its journal on a repository takes no writes.
     """
 
     installation_id: str
@@ -132,6 +138,16 @@ class GravelerSettings:
     keeps_reads: bool = False
     quotas: QuotaDefaults = field(default_factory=QuotaDefaults)
     keeps_events: bool = False
+    drain_poll_seconds: float = 10.0
+    journal_namespace: str = ""
+    journal_lag_seconds_max: float = 3_600.0
+
+    @property
+    def drain(self) -> DrainSettings:
+        """Those of the drain of the journal."""
+        own = f"{self.namespace_prefix}tarn-journal-{self.installation_id}"
+        namespace = self.journal_namespace or own
+        return DrainSettings(namespace, self.drain_poll_seconds, self.journal_lag_seconds_max)
 
     @property
     def reflog_limits(self) -> ReflogLimits:
@@ -163,8 +179,10 @@ class Graveler:
     """The parts of one replica, floor by floor.
 
     Attributes:
+        drain: of the journal of mutations; None: it is off.
         journal: notes what is looked up; None: nothing does. The application adds it.
         features: refuses what the store's feature level does not allow (`Replica.features`).
+        keeps_events: as in `GravelerSettings`.
     """
 
     clock: Clock
@@ -230,8 +248,10 @@ class Graveler:
     # --- tasks
     task_runner: TaskRunner
     cleaner: Cleaner
+    drain: Drain | None = None
     journal: ReadJournal | None = None
     features: FeatureGate = ALL_FEATURES
+    keeps_events: bool = False
 
     def gateways_prove(self) -> bool:
         """Whether all gateways that may run prove who they are; those of release 0.9.0 do not."""
@@ -257,7 +277,10 @@ def assemble(
 
     One long function: it lists all parts in the order of the floors, and each gets only parts above it in the list.
     """
-    keys, limits = InstallationKeys(settings.installation_id), settings.collection
+    # The drain's own writes are no changes of records.
+    keys, limits, store = InstallationKeys(settings.installation_id), settings.collection, kv
+    if settings.keeps_events:
+        kv = JournaledKv(kv, settings.installation_id, clock, ids, features)
     builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
     # --- records
     repositories = Repositories(kv, keys, clock, ids, settings.namespace_prefix)
@@ -271,22 +294,29 @@ def assemble(
     commits = Commits(kv, blocks, repositories)
     tags = Tags(kv, repositories, clock, names, expired)
     collections = CollectionRecords(kv, repositories)
-    paths, pulls = (
+    paths, pulls, reads = (
         PathRecords(kv, repositories, tasks),
         PullRequests(kv, repositories, clock, ids),
+        ReadObjects(kv, blocks, clock, keys),
     )
-    reads = ReadObjects(kv, blocks, clock, keys)
-    # --- graph
-    bases = MergeBases(commits)
-    path_changes = PathChanges(paths, commits, committed)
+    # --- journal and graph
+    drain = Drain(
+        store,
+        keys,
+        blocks,
+        clock,
+        ids,
+        features,
+        settings.drain,
+    )
+    bases, path_changes = MergeBases(commits), PathChanges(paths, commits, committed)
     # --- refs
     reflog = Reflog(kv, repositories, reflog_rows, clock, settings.clock_skew_seconds)
     refs = Refs(kv, repositories, branches, commits, reflog)
     # --- guards
     fences = fences or Fences(collections, expired, blocks, clock)
-    delay = DropDelay(settings.drop_delay_seconds)
-    drops = Drops(drop_list, repositories, clock, delay)
-    age = AddressAge(clock, limits)
+    delay, age = DropDelay(settings.drop_delay_seconds), AddressAge(clock, limits)
+    drops = Drops(drop_list, repositories, clock, delay, has_journal=settings.keeps_events)
     events = ObjectEvents(clock, ids, features, is_on=settings.keeps_events)
     # --- branch
     layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
@@ -323,7 +353,7 @@ def assemble(
     usage = UsageCounter(kv, iterators, layers, committed, daily)
     # --- versioning
     merges = Merges(commits, committed, moves, clock, paths, bases, fences)
-    diffing = Diffing(bases, layers, reading, committed, changes)
+    diffing = Diffing(bases, layers, reading, committed, changes, clock)
     # --- the life of repositories and branches, and collection
     expiring = BranchExpiring(
         repositories, branches, names, repository_settings, drops, drop_list, clock
@@ -331,7 +361,15 @@ def assemble(
     online = None
     if private_rows is not None:
         online = OnlineDeletion(
-            kv, branches, layers, collections, replaced, blocks, clock, settings.online
+            kv,
+            branches,
+            layers,
+            collections,
+            replaced,
+            blocks,
+            clock,
+            settings.online,
+            drain if settings.keeps_events else None,
         )
     # --- tasks
     task_runner = TaskRunner(
@@ -339,6 +377,7 @@ def assemble(
     )
     return Graveler(
         features=features,
+        keeps_events=settings.keeps_events,
         clock=clock,
         committed=committed,
         collection_limits=limits,
@@ -381,7 +420,7 @@ def assemble(
         abandoned_uploads=AbandonedUploads(
             iterators, repository_settings, daily, uploads, blocks, clock
         ),
-        admission=Admission(quotas, usage, clock, tasks),
+        admission=Admission(quotas, usage, clock, tasks, drain if settings.keeps_events else None),
         merges=merges,
         merge_branches=MergeBranches(merges, branches, publications),
         range_reverts=RangeReverts(commits, merges, moves),
@@ -418,5 +457,7 @@ def assemble(
             settings.cleanup_poll_seconds,
             expiring.look,
             task_runner.look,
+            drain if settings.keeps_events else None,
         ),
+        drain=drain if settings.keeps_events else None,
     )

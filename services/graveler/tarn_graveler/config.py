@@ -40,6 +40,9 @@ def settings_of(config: Config) -> GravelerSettings:
         keeps_reads=config.lifecycle.reads.enabled,
         quotas=_quotas_of(config),
         keeps_events=config.journal.enabled,
+        drain_poll_seconds=config.journal.interval_ms / 1000,
+        journal_namespace=config.journal.namespace,
+        journal_lag_seconds_max=config.journal.lag_max_ms / 1000,
     )
 
 

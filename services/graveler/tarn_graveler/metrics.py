@@ -45,6 +45,11 @@ def register_replica(
     records = graveler.repositories
     meters.sample("cache.lookups", lambda: records.hits, cache="record", outcome="hit")
     meters.sample("cache.lookups", lambda: records.misses, cache="record", outcome="miss")
+    drain = graveler.drain
+    if drain is not None:
+        drained = drain.progress
+        meters.sample("journal.lag", lambda: drained.greatest_lag_us(clock.now_us()) / 1_000_000)
+        meters.sample("journal.failed", lambda: drained.failed_passes)
     queue = None if graveler.online is None else graveler.online.queue
     meters.sample("online.waiting", lambda: 0 if queue is None else len(queue))
     for outcome in OUTCOMES:

@@ -12,7 +12,7 @@ from tests.support.sim.link import Wire
 
 from tarn.block.committed import Committed
 from tarn.block.mem import MemBlockStore, MemUploads, MemWriter
-from tarn.block.port import BlockInfo, BlockKey, BlockStore, BlockUploads, BlockWriter
+from tarn.block.port import BlockInfo, BlockKey, BlockStore, BlockUploads, BlockWriter, Joined
 from tarn.block.rangecache import RangeCache
 from tarn.core.ids import RangeId
 from tarn.core.listing.breaks import BreakRule
@@ -111,7 +111,9 @@ class _UploadsLink:
 
         return MemWriter(finish, attempt)
 
-    async def complete(self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]) -> int:
+    async def complete(
+        self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]
+    ) -> Joined:
         """See `BlockUploads.complete`."""
         work = partial(self._uploads.complete, key, upload, parts)
         return await self._wire.send(f"join {upload}", lambda: _written(self._faults, key, work))

@@ -174,8 +174,8 @@ def test_a_lake_moves_to_cassandra_and_back(
 
     dump = tmp_path / "dump"
     process = start_kv("dump", "--config", old, str(dump), *slowly)
-    index = dump / "index.jsonl"
-    until(lambda: index.exists() and index.read_bytes().count(b"\n") > 3, process)
+    content = dump / "content"
+    until(lambda: len(list(content.rglob("*.zst"))) > 3, process)
     kill(process)
     assert kv("dump", "--config", old, str(dump))["changed_meanwhile"] == 0
     rows = kv("verify", str(dump), old)["rows"]

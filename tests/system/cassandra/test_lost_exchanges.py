@@ -60,7 +60,8 @@ class Played:
     """The outcomes of losing one write after another, with one pair."""
 
     cases: list[Case] = field(default_factory=list)
-    endings: list[tuple[str, Ending]] = field(default_factory=list)
+    endings: list[tuple[str, Ending, str]] = field(default_factory=list)
+    """The statement that was lost, the outcome that its caller got, and the text of the error."""
 
 
 async def play(pair: ReplicaPair, new_case: type[Case]) -> Played:
@@ -84,7 +85,7 @@ async def play(pair: ReplicaPair, new_case: type[Case]) -> Played:
         if not pair.losses.lost:
             assert told is Ending.DONE or not new_case.is_alone
             return played
-        played.endings.append((pair.losses.lost, told))
+        played.endings.append((pair.losses.lost, told, pair.failure))
     text = f"{new_case.__name__} makes {WRITES_MAX} writes and more"
     raise AssertionError(text)
 
@@ -101,8 +102,10 @@ async def test_no_caller_gets_a_wrong_answer_when_a_write_is_lost_or_late(
     played = [task.result() for task in tasks]
     for pair, each in zip(pairs, played, strict=True):
         if pair.is_patient and pair.losing is Losing.ANSWER and new_case.is_alone:
-            in_doubt = {name for name, ending in each.endings if ending is not Ending.DONE}
-            assert in_doubt <= {"cas_delete_if"}, "the store settles all other outcomes itself"
+            in_doubt = {
+                name: why for name, ending, why in each.endings if ending is not Ending.DONE
+            }
+            assert in_doubt.keys() <= {"cas_delete_if"}, f"the store settles all others: {in_doubt}"
         assert each.endings
     clock, sound = pairs[0].clock, pairs[0].sound.graveler
     for _ in range(3):

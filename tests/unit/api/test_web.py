@@ -213,7 +213,7 @@ def test_templates_switch_no_guard_off() -> None:
         assert len(re.findall("<script", text)) == len(re.findall("<script src=", text)), file.name
         assert not re.findall(r"""(?:src|href)=["']?https?:""", text), file.name
     scripts = [each.read_bytes() for each in sorted((folder / "static").glob("*.js"))]
-    assert len(scripts) == 2
+    assert len(scripts) == 3
     assert sum(map(len, scripts)) < 20 * 1024
     assert not any(
         re.search(rb"innerHTML|insertAdjacent|eval|document\.write", each) for each in scripts
@@ -326,8 +326,11 @@ async def test_the_first_minute(user: WebUser) -> None:
     await rest.ask("DELETE", "/repositories/lake")
     page = await user.page("/")
     assert "Create the first one" in page.text
-    [form] = [each for each in page.root.forms if each.action == "/repositories"]
-    answer = await user.post(form.action, {"name": "first", "branch": "main"})
+    own, example = [each for each in page.root.forms if each.action == "/repositories"]
+    answer = await user.post(example.action, dict(example.fields))
+    page = await user.page(answer.headers["location"])
+    assert "README.md" in [row[0] for row in page.rows()]
+    answer = await user.post(own.action, {"name": "first", "branch": "main"})
     page = await user.page(answer.headers["location"])
     assert "main has no objects yet" in page.text
     assert 'endpoint_url="http://tarn.example:8000"' in page.text
@@ -336,6 +339,7 @@ async def test_the_first_minute(user: WebUser) -> None:
     answer = await user.upload(upload.action, "hello.txt", b"hello", path="")
     page = await user.page(answer.headers["location"])
     assert [row[:3] for row in page.rows()] == [["hello.txt", "added", "5 B"]]
+    assert "in no version yet" in page.text
     [commit] = page.root.xpath("//a[text()='Commit…']/@href")
     page = await user.page(commit)
     assert page.rows() == [["added", "hello.txt", NONE, "5 B"]]
@@ -424,6 +428,19 @@ async def test_content_of_users_is_never_a_page(user: WebUser) -> None:
     page = await user.page(f"{LAKE}/object?ref=main&path=evil.html")
     assert evil.decode() in page.text
     assert not page.root.xpath("//main//script")
+
+
+async def test_metadata_of_an_object_is_text(user: WebUser) -> None:
+    evil = "'><img src=x onerror=alert(1)><script>alert(2)</script>"
+    headers = {"content-type": f"text/html{evil}", "x-lakefs-meta-about": evil}
+    answer = await user.rest.ask(
+        "POST", "/repositories/lake/branches/main/objects?path=a", b"x", headers=headers
+    )
+    assert answer.status == 201, answer.body
+    page = await user.page(f"{LAKE}/object?ref=main&path=a")
+    facts = [each.text_content() for each in page.root.xpath("//dl[@class='facts']/dd")]
+    assert {evil, f"text/html{evil}"} <= set(facts)
+    assert (page.foreign, page.root.xpath("//main//script")) == ([], [])
 
 
 async def test_a_picture_is_one_by_its_bytes(user: WebUser) -> None:

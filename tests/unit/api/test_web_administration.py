@@ -8,12 +8,13 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from audit_records import audit_record, write_audit
+from audit_records import BEGIN_US, audit_record, write_audit
 from lxml import html
 from rest_service import Answer, Rest, basic, running_rest
 from web_pages import NAMES, WebPage, WebUser
 
 from tarn.client import ref_size
+from tarn.client.staging_events import StagingEventClient
 from tarn.collection import outcomes as collection_outcomes
 from tarn.collection.block_names import BlockKind
 from tarn.collection.outcomes import Report, write_report
@@ -21,12 +22,13 @@ from tarn.collection.quarantine import Manifest, Part, Tally, write_manifest
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.quota import Limits, QuotaKind
 from tarn.kv.keys import RepositoryKeys
-from tarn.telemetry.audit.record import Outcome
+from tarn.telemetry.audit.record import AuditRecord, Outcome
 from tarn.telemetry.audit.searching import search_audit
-from tarn_api.web.links import to
+from tarn_api.web.links import to, to_repository
 from tarn_api.web.pages import audit, collections
 from tarn_graveler.views import diffing
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
+from tarn_proto.graveler.v1 import staging_event_service_pb2 as event_pb
 from tarn_proto.graveler.v1.merge_service_pb2 import PreviewMergeRequest
 
 LAKE = "/repositories/lake"
@@ -416,6 +418,68 @@ async def test_administrators_search_the_audit_log_page_by_page(tmp_path: Path) 
         assert "/audit" in (await root.page("/administration")).links
 
 
+def backup_record(time_us: int, command: str, step: str, pid: int, **fields: object) -> AuditRecord:
+    about = {"step": step, "os_user": "tarn", "host": "one", "pid": pid, "target": "/backup/<b>"}
+    outcome = Outcome.OK if step == "end" else Outcome.UNKNOWN
+    operation = f"command:backup {command}"
+    return audit_record(
+        time_us, **{"operation": operation, "outcome": outcome, "details": about, **fields}
+    )
+
+
+async def test_backups_are_told_by_the_audit_log(tmp_path: Path) -> None:
+    """The newest one first: one that runs or died, one that failed, and those that finished."""
+    hour = 3_600_000_000
+    folder = tmp_path / "audit"
+    write_audit(folder, "node", backup_record(9 * hour, "create", "end", 1))
+    failed = {"outcome": Outcome.UNKNOWN, "reason": "DEADLINE"}
+    write_audit(
+        folder,
+        "command",
+        backup_record(0, "create", "begin", 1),
+        backup_record(hour, "create", "end", 1),
+        backup_record(2 * hour, "prune", "begin", 2),
+        backup_record(3 * hour, "prune", "end", 2),
+        backup_record(4 * hour, "create", "begin", 1),
+        backup_record(5 * hour, "create", "end", 1, **failed),
+        audit_record(6 * hour, operation="command:kv dump"),
+        backup_record(7 * hour, "create", "begin", 4),
+    )
+    async with running_rest(tmp_path / "rest", audit_folder=folder) as rest:
+        root = WebUser(rest)
+        await root.sign_in()
+        assert "/backups" in (await root.page("/administration")).links
+        page = await root.page("/backups")
+        rows = page.rows("Commands")
+        assert [(row[0], row[4]) for row in rows] == [
+            ("create", "runs, or its process died"),
+            ("create", "failed: DEADLINE"),
+            ("prune", "finished"),
+            ("create", "finished"),
+        ]
+        assert rows[0][3] == "\N{EN DASH}"
+        assert {(row[1], row[5]) for row in rows} == {("/backup/<b>", "tarn on one")}
+        assert rows[3][2] < rows[3][3] < rows[2][2]
+        age = rest.service.clock.now_us() - BEGIN_US
+        assert f"began {age // hour} hours ago" in page.text
+        assert page.foreign == []
+        other = await person(rest, "dev", "Developer")
+        assert (await other.page("/backups")).status == 403
+        assert "/backups" not in (await other.page("/administration")).links
+
+
+async def test_no_backup_is_a_problem_that_is_told(tmp_path: Path, user: WebUser) -> None:
+    page = await user.page("/backups")
+    assert "has no files of the audit log" in page.text
+    write_audit(tmp_path / "audit", "command", audit_record(1))
+    async with running_rest(tmp_path / "other", audit_folder=tmp_path / "audit") as rest:
+        root = WebUser(rest)
+        await root.sign_in()
+        page = await root.page("/backups")
+        assert "knows no finished backup" in page.text
+        assert page.rows("Commands") == [["No command about backups is known."]]
+
+
 async def test_what_strangers_wrote_into_the_audit_log_is_only_shown(tmp_path: Path) -> None:
     write_audit(
         tmp_path / "audit",
@@ -714,7 +778,7 @@ async def test_collections_are_held(user: WebUser) -> None:
 
 async def test_compactions_are_paused_and_resumed(user: WebUser) -> None:
     page = await user.page("/administration")
-    assert "They run." in page.text
+    assert "They are not paused." in page.text
     assert {"/users", "/quotas", "/account"} <= set(page.links)
     assert (await user.fill(page, "Pause", hours="0")).status == 400
     assert (await user.fill(page, "Pause", hours="3")).status == 303
@@ -723,6 +787,29 @@ async def test_compactions_are_paused_and_resumed(user: WebUser) -> None:
     assert (await user.fill(page, "Resume them")).status == 303
     service = user.rest.service
     assert await service.graveler.get_compaction_pause(service.admin) is None
+
+
+async def test_compactors_tell_what_they_do(user: WebUser) -> None:
+    page = await user.page("/administration")
+    assert "No compactor has told" in page.text
+    service = user.rest.service
+    report = event_pb.CompactorReport(
+        compactor_id="0-<b>one",
+        branch_count=7,
+        due_count=2,
+        failing_count=1,
+        compactions=40,
+        failures=3,
+        running=[event_pb.CompactorWork(repository_id="lake", branch_id=NAMES[0])],
+    )
+    await StagingEventClient(service.transport).watch_staging(service.admin, b"", 0, 0, report)
+    page = await user.page("/administration")
+    [row] = page.rows("Compactors")
+    assert row[0] == "0-<b>one"
+    assert row[2:8] == ["7", "2", "1", "40", "3", f"lake/{NAMES[0]}"]
+    assert page.foreign == []
+    [target] = [each for each in page.links if "/state?" in each]
+    assert target == to_repository("lake", "state", branch=NAMES[0])
 
 
 async def test_a_key_pair_whose_answer_was_lost_is_not_called_refused(

@@ -30,7 +30,7 @@ async def commit(user: WebUser, message: str, branch: str = "main") -> str:
     """Commits, and returns the id."""
     answer = await user.post(f"{LAKE}/commit", {"branch": branch, "message": message})
     assert answer.status == 303, answer.body
-    return answer.headers["location"].rpartition("/")[2]
+    return answer.headers["location"].rpartition("/")[2].partition("?")[0]
 
 
 async def sent(user: WebUser, page: WebPage, button: str, **changed: str) -> WebPage:
@@ -213,6 +213,27 @@ async def test_a_merge_is_compared_with_each_parent(user: WebUser) -> None:
     [target] = page.root.xpath("//a[text()='Changes to parent 2']/@href")
     assert (await user.page(target)).rows("Changes") == []
     assert page.rows("Changes")[0][:2] == ["changed", "a"]
+
+
+async def test_a_merge_that_takes_long_leads_to_its_task(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on without the page, which shows how far it is, and then its commit."""
+    await diverged(user, "a")
+    page = await user.page(f"{LAKE}/merge?source=dev&destination=main")
+    monkeypatch.setattr("tarn_api.web.pages.comparing._WAIT_MS", 0)
+    fields = page.form_of("Merge into main") | {"side": "source"}
+    answer = await user.post(fields.pop("action"), fields)
+    assert answer.status == 303
+    target = answer.headers["location"]
+    assert target.startswith(f"{LAKE}/task?task=")
+    task = target.partition("=")[2]
+    service = user.rest.service
+    await service.graveler.wait_task(service.admin, "lake", task, timeout_ms=10_000)
+    page = await user.page(target)
+    assert "succeeded" in page.text
+    assert page.root.xpath(f"//a[contains(@href, '{await head_of(user)}')]")
+    assert await read(user, "a") == b"dev\n"
 
 
 async def test_branches_and_tags_are_made_at_a_commit(user: WebUser) -> None:

@@ -16,7 +16,7 @@ from local_blocks import Clock, files, key, local_store
 
 from tarn.block.local import LocalBlockStore, open_local
 from tarn.block.local.small import SmallWriter
-from tarn.block.port import CHUNK_BYTES, BlockKey, BlockNotFoundError
+from tarn.block.port import CHUNK_BYTES, BlockKey, BlockNotFoundError, Joined
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.testing.contract.block_samples import collect, data_path
 
@@ -267,7 +267,7 @@ async def test_completion_that_lost_its_part_looks_for_the_block(
             await part.finish()
     lock = os.open(tmp_path / ".tarn" / "small.lock", os.O_RDWR)
     try:
-        for attempt, outcome in (("a", BlockNotFoundError), ("b", int)):
+        for attempt, outcome in (("a", BlockNotFoundError), ("b", Joined)):
             fcntl.flock(lock, fcntl.LOCK_EX)  # another process works on it
             async with asyncio.TaskGroup() as group:
                 task = group.create_task(_complete(store, where, attempt))
@@ -300,7 +300,7 @@ async def test_repeated_completion_is_durable_by_itself(
     monkeypatch.setattr(
         os, "fsync", lambda fd: synced.append(Path(f"/proc/self/fd/{fd}").readlink())
     )
-    assert await store.uploads.complete(where, "u", [(1, "a")]) == 100_000
+    assert (await store.uploads.complete(where, "u", [(1, "a")])).size == 100_000
     assert synced == [(tmp_path / "lake" / data_path(1)).parent]
 
 
@@ -348,6 +348,6 @@ async def _complete_all(
     store: LocalBlockStore, where: BlockKey, parts: list[tuple[int, str]]
 ) -> int | TarnError:
     try:
-        return await store.uploads.complete(where, "u", parts)
+        return (await store.uploads.complete(where, "u", parts)).size
     except TarnError as error:
         return error

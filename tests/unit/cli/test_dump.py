@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import io
 import json
 import os
-import tarfile
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from dumped_lake import commit, dump, fill, restore, shown, transfer
+from dumped_lake import begin, commit, dump, fill, lines, opened, restore, shown, transfer
 from graveler_service import Service, reason_of, running_service
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.dump.files import DumpFile, DumpFolder
+from tarn.snapshot.files.content import content_file
+from tarn.snapshot.files.target import FolderTarget
+from tarn.snapshot.records import LINES
+from tarn.snapshot.repository.dumping import own_folder
 
 
 @pytest.fixture
@@ -30,18 +31,17 @@ async def test_a_dump_beside_writers_restores_what_the_refs_were_when_they_were_
     """Later entries of reflogs, later commits and later branches are left out."""
     await fill(service)
     before = await shown(service)
-    folder = DumpFolder(tmp_path / "lake.tar", "lake")
+    begun = await begin(service, tmp_path / "lake")
     work, count = transfer(service, page_size=2), 0
-    while not folder.is_complete:
-        await work.dump_page("lake", folder)
+    while not begun.is_complete:
+        await work.dump_page("lake", begun)
         count += 1
         # After each page, each branch moves on, so that later sections hold what the branches do not.
         await commit(service, "main", f"later-{count}", count)
         await commit(service, "dev", f"later-{count}", count)
-    folder.finish(0)
-    folder.close()
+    await begun.finish()
     await service.graveler.delete_repository(service.admin, "lake")
-    await restore(service, tmp_path / "lake.tar")
+    await restore(service, tmp_path / "lake")
     heads = (await shown(service))["heads"]
     assert heads["dev"] == before["heads"]["dev"], "dev was on the first page"
     newest = (await service.graveler.list_reflog(service.admin, "lake", "dev")).entries
@@ -53,14 +53,13 @@ async def test_a_dump_beside_writers_restores_what_the_refs_were_when_they_were_
 
 async def rewritten(service: Service, path: Path, keep: Callable[[dict[str, Any]], bool]) -> None:
     """Writes a dump of those lines that `keep` accepts."""
-    await dump(service, path.with_name("all.tar"))
-    folder = DumpFolder(path, "lake")
-    with DumpFile(path.with_name("all.tar")) as file:
-        kinds = ("settings", "branch", "tag", "reflog", "commit")
-        lines = [line for kind in kinds for line in file.lines(kind) if keep(json.loads(line))]
-        folder.append(lines, file.dumped, "")
-    folder.finish(0)
-    folder.close()
+    whole = path.with_name("all")
+    await dump(service, whole)
+    (dumped,) = (await opened(service, whole)).manifest.repositories
+    found = [line for kind in LINES for line in await lines(service, whole, kind)]
+    begun = await begin(service, path)
+    await begun.append([line for line in found if keep(json.loads(line))], dumped, "")
+    await begun.finish()
 
 
 async def test_a_commit_without_all_of_its_ancestors_is_left_out(
@@ -73,11 +72,11 @@ async def test_a_commit_without_all_of_its_ancestors_is_left_out(
     await fill(service)
     await rewritten(
         service,
-        tmp_path / "lake.tar",
+        tmp_path / "lake",
         lambda line: line.get("branch_id") != "late" and line.get("commit_id") != parent,
     )
     await service.graveler.delete_repository(service.admin, "lake")
-    done = await restore(service, tmp_path / "lake.tar")
+    done = await restore(service, tmp_path / "lake")
     assert done.left_out == 1
     for ref in (parent, child):
         work = service.graveler.get_commit(service.admin, "lake", ref)
@@ -88,40 +87,75 @@ async def test_an_interrupted_dump_continues_after_its_last_whole_page(
     service: Service, tmp_path: Path
 ) -> None:
     await fill(service)
-    await dump(service, tmp_path / "whole.tar")
-    pages = 0
+    await dump(service, tmp_path / "whole")
+    path, pages = tmp_path / "lake", 0
     while True:
-        folder = DumpFolder(tmp_path / "lake.tar", "lake")
-        if folder.is_complete:
+        begun = await begin(service, path)
+        if begun.is_complete:
             break
-        await transfer(service, page_size=2).dump_page("lake", folder)
+        before = begun.page_token
+        await transfer(service, page_size=2).dump_page("lake", begun)
         pages += 1
-        folder.close()
-        # A page that was appended, but not recorded.
-        for path in (tmp_path / "lake.tar.partial").glob("*.jsonl"):
-            with path.open("a") as file:
-                file.write('{"kind":"bra')
+        assert begun.page_token != before
+        # A page whose file was not written any more.
+        (folder,) = (path / "repository").iterdir()
+        (folder / f".draft-1-page-{pages:08d}.json").write_bytes(b"half")
     assert pages > 6
-    folder.finish(0)
-    folder.close()
-    for kind in ("settings", "branch", "tag", "reflog", "commit"):
-        with DumpFile(tmp_path / "whole.tar") as whole, DumpFile(tmp_path / "lake.tar") as parts:
-            assert list(parts.lines(kind)) == list(whole.lines(kind)), kind
-    assert not (tmp_path / "lake.tar.partial").exists()
-    assert (tmp_path / "lake.tar").stat().st_mode & 0o777 == 0o600
+    await begun.finish()
+    for kind in LINES:
+        assert await lines(service, path, kind) == await lines(service, tmp_path / "whole", kind)
+    left = [each.name for each in folder.iterdir() if not each.name.startswith(".draft-")]
+    assert left == ["manifest.json"]
+    files = [each for each in path.rglob("*.*") if not each.name.startswith(".draft-")]
+    assert {each.stat().st_mode & 0o777 for each in files} == {0o600}
+
+
+async def test_pages_of_two_processes_are_not_mixed(service: Service, tmp_path: Path) -> None:
+    """Both continue one dump. A page that does not begin where the one before it ended is not taken."""
+    await fill(service)
+    path = tmp_path / "lake"
+    first, second = await begin(service, path), await begin(service, path)
+    await transfer(service, page_size=4).dump_page("lake", second)
+    await transfer(service, page_size=4).dump_page("lake", second)
+    await transfer(service, page_size=1).dump_page("lake", first)  # replaces the first page
+    begun = await begin(service, path)
+    assert begun.page_token == first.page_token
+    await transfer(service, page_size=3).dump("lake", begun)
+    begun = await begin(service, path)
+    assert begun.is_complete
+    await begun.finish()
+    await dump(service, tmp_path / "whole")
+    for kind in LINES:
+        assert await lines(service, path, kind) == await lines(service, tmp_path / "whole", kind)
+
+
+async def test_a_dump_that_lost_a_chunk_reads_it_again(service: Service, tmp_path: Path) -> None:
+    """A prune of backups in the same place removes chunks of a dump that lies still for a day."""
+    await fill(service)
+    path = tmp_path / "lake"
+    begun = await begin(service, path)
+    await transfer(service, page_size=2).dump("lake", begun)
+    for chunk in sorted((path / "content").rglob("*.zst"))[:3]:
+        chunk.unlink()
+    begun = await begin(service, path)
+    assert not begun.is_complete
+    await transfer(service, page_size=2).dump("lake", begun)
+    await begun.finish()
+    assert (await opened(service, path)).manifest.rows > 6
 
 
 async def test_a_dump_does_not_continue_one_of_another_life_of_the_repository(
     service: Service, tmp_path: Path
 ) -> None:
     await fill(service)
-    folder = DumpFolder(tmp_path / "lake.tar", "lake")
-    await transfer(service, page_size=2).dump_page("lake", folder)
+    begun = await begin(service, tmp_path / "lake")
+    await transfer(service, page_size=2).dump_page("lake", begun)
     await service.graveler.delete_repository(service.admin, "lake")
     await service.graveler.create_repository(service.admin, "lake")
-    assert await reason_of(transfer(service).dump("lake", folder)) is Reason.INVALID_PAGE_TOKEN
-    folder.close()
-    await transfer(service).dump("lake", DumpFolder(tmp_path / "lake.tar", "lake", restart=True))
+    assert await reason_of(transfer(service).dump("lake", begun)) is Reason.INVALID_PAGE_TOKEN
+    again = await begin(service, tmp_path / "lake")
+    assert await reason_of(transfer(service).dump("lake", again)) is Reason.INVALID_PAGE_TOKEN
+    await transfer(service).dump("lake", await begin(service, tmp_path / "lake", restart=True))
 
 
 async def test_a_dump_of_a_repository_that_another_replica_deletes_ends_as_not_found(
@@ -129,78 +163,55 @@ async def test_a_dump_of_a_repository_that_another_replica_deletes_ends_as_not_f
 ) -> None:
     """Its partitions are emptied, so pages would look like those of a repository without commits."""
     await fill(service)
-    folder = DumpFolder(tmp_path / "lake.tar", "lake")
-    await transfer(service, page_size=2).dump_page("lake", folder)
+    begun = await begin(service, tmp_path / "lake")
+    await transfer(service, page_size=2).dump_page("lake", begun)
     async with service.another_replica() as other:
         await other.graveler.delete_repository(other.admin, "lake")
-    assert await reason_of(transfer(service).dump("lake", folder)) is Reason.REPOSITORY_NOT_FOUND
-    folder.close()
+    assert await reason_of(transfer(service).dump("lake", begun)) is Reason.REPOSITORY_NOT_FOUND
 
 
-async def test_a_file_is_written_by_one_dump_and_never_replaced(
+async def test_a_later_dump_keeps_the_earlier_one_and_other_files_are_left_alone(
     service: Service, tmp_path: Path
 ) -> None:
-    first = DumpFolder(tmp_path / "lake.tar", "lake")
-    with pytest.raises(TarnError, match="another process"):
-        DumpFolder(tmp_path / "lake.tar", "lake")
-    await transfer(service).dump("lake", first)
-    (tmp_path / "lake.tar").write_text("mine")
-    with pytest.raises(TarnError, match="created meanwhile"):
-        first.finish(0)
-    first.close()
-    with pytest.raises(TarnError, match="exists already"):
-        DumpFolder(tmp_path / "lake.tar", "lake")
-    assert (tmp_path / "lake.tar").read_text() == "mine"
+    await fill(service)
+    await dump(service, tmp_path / "lake")
+    first = (await opened(service, tmp_path / "lake")).manifest
+    await commit(service, "main", "later", 1)
+    await dump(service, tmp_path / "lake")
+    second = (await opened(service, tmp_path / "lake")).manifest
+    assert first.snapshot_id < second.snapshot_id
+    assert second.repositories[0].commits == first.repositories[0].commits + 1
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "file").write_text("mine")
+    with pytest.raises(TarnError, match="is not empty"):
+        await dump(service, tmp_path / "mine")
+    assert [each.name for each in (tmp_path / "mine").iterdir()] == ["file"]
+    await service.graveler.create_repository(service.admin, "other")
+    with pytest.raises(TarnError, match="has dumps of repository lake"):
+        await begin(service, tmp_path / "lake", repository="other")
 
 
 async def test_a_dump_with_any_byte_changed_is_refused(service: Service, tmp_path: Path) -> None:
     await fill(service)
-    await dump(service, tmp_path / "lake.tar")
-    good = (tmp_path / "lake.tar").read_bytes()
-    bad = tmp_path / "bad.tar"
-    with DumpFile(tmp_path / "lake.tar") as file:
-        contents = [file._tar.getmember(name) for name in file._tar.getnames()]
-    for member in contents:
-        for at in (0, member.size // 2, member.size - 1):
-            changed = bytearray(good)
-            changed[member.offset_data + at] ^= 1
-            bad.write_bytes(changed)
+    path = tmp_path / "lake"
+    await dump(service, path)
+    found = await opened(service, path)
+    for file in [each for each in path.rglob("*.*") if each.is_file()]:
+        good = file.read_bytes()
+        for at in (0, len(good) // 2, len(good) - 2):
+            bad = bytearray(good)
+            bad[at] ^= 1
+            file.write_bytes(bad)
             with pytest.raises(TarnError) as raised:
-                DumpFile(bad)
-            assert raised.value.kind is Kind.CORRUPT, (member.name, at)
-    for size in (0, 100, len(good) // 2, contents[-1].offset_data - 512):
-        bad.write_bytes(good[:size])
+                await opened(service, path)
+            assert raised.value.kind is Kind.CORRUPT, (file, at)
+        file.write_bytes(good[: len(good) // 2])
         with pytest.raises(TarnError):
-            DumpFile(bad)
-
-
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.DIRTYPE, "sparse"])
-async def test_a_dump_whose_member_is_no_plain_file_is_refused(
-    service: Service, tmp_path: Path, kind: bytes | str
-) -> None:
-    """A link leads to another member; a sparse file has any number of bytes in a small tar."""
-    await fill(service)
-    await dump(service, tmp_path / "lake.tar")
-    with (
-        tarfile.open(tmp_path / "lake.tar") as good,
-        tarfile.open(tmp_path / "bad.tar", "w", format=tarfile.PAX_FORMAT) as bad,
-    ):
-        for info in good.getmembers():
-            data = good.extractfile(info)
-            if info.name == "tags.jsonl" and kind == "sparse":
-                # One block of data; the rest is a hole.
-                info.pax_headers = {
-                    "GNU.sparse.map": f"0,{info.size}",
-                    "GNU.sparse.size": str(info.size),
-                }
-            elif info.name == "tags.jsonl" and isinstance(kind, bytes):
-                info.type, info.linkname, info.size = kind, "../../etc/passwd", 0
-                bad.addfile(info)
-                info.name, info.type, info.size = "../../etc/passwd", tarfile.REGTYPE, 1
-                data = io.BytesIO(b"x")
-            bad.addfile(info, data)
-    with pytest.raises(TarnError, match=r"tags.jsonl is not a plain file"):
-        DumpFile(tmp_path / "bad.tar")
+            await opened(service, path)
+        file.write_bytes(good)
+    (path / content_file(found.lines[0].digest)).unlink()
+    with pytest.raises(TarnError, match="is missing"):
+        await opened(service, path)
 
 
 async def test_a_folder_of_another_user_or_behind_a_link_is_not_used(
@@ -208,57 +219,34 @@ async def test_a_folder_of_another_user_or_behind_a_link_is_not_used(
 ) -> None:
     """Its owner could lead each file of the dump elsewhere."""
     (tmp_path / "elsewhere").mkdir()
-    (tmp_path / "a.tar.partial").symlink_to(tmp_path / "elsewhere")
+    (tmp_path / "a").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(TarnError, match="cannot be used"):
-        DumpFolder(tmp_path / "a.tar", "lake")
+        own_folder(tmp_path / "a")
     assert list((tmp_path / "elsewhere").iterdir()) == []
-    (tmp_path / "b.tar.partial").mkdir()
+    (tmp_path / "b").mkdir()
     monkeypatch.setattr("os.geteuid", lambda: os.getuid() + 1)
     with pytest.raises(TarnError, match="another user"):
-        DumpFolder(tmp_path / "b.tar", "lake")
+        own_folder(tmp_path / "b")
     monkeypatch.undo()
-    DumpFolder(tmp_path / "b.tar", "lake").close()
-    with pytest.raises(TarnError, match="cannot be used"):
-        DumpFolder(tmp_path / "absent" / "c.tar", "lake")
+    own_folder(tmp_path / "b")
+    for path in (tmp_path / "absent" / "c", tmp_path / "file"):
+        (tmp_path / "file").write_text("mine")
+        with pytest.raises(TarnError, match="cannot be used"):
+            own_folder(path)
 
 
-async def test_a_damaged_state_is_named_and_a_restart_discards_it(
-    service: Service, tmp_path: Path
+@pytest.mark.parametrize("page", [b"{", b"[]", b'{"repository": 1}', b"[" * 90_000, b"\xff"])
+async def test_a_damaged_page_is_named_and_a_restart_discards_it(
+    service: Service, tmp_path: Path, page: bytes
 ) -> None:
-    target = tmp_path / "lake.tar"
-    folder = DumpFolder(target, "lake")
-    await transfer(service, page_size=1).dump_page("lake", folder)
-    folder.close()
-    (tmp_path / "lake.tar.partial" / "state.json").write_text("{")
-    with pytest.raises(TarnError, match=r"state.json is damaged") as raised:
-        DumpFolder(target, "lake")
+    path = tmp_path / "lake"
+    begun = await begin(service, path)
+    await transfer(service, page_size=1).dump_page("lake", begun)
+    (file,) = path.rglob("page-*.json")
+    file.write_bytes(page)
+    with pytest.raises(TarnError, match=r"page-00000000.json is damaged") as raised:
+        await begin(service, path)
     assert "--restart" in raised.value.message
-    folder = DumpFolder(target, "lake", restart=True)
-    assert folder.page_token == ""
-    folder.close()
-
-
-def tar_of(path: Path, members: Sequence[tuple[str, bytes]], **headers: str) -> Path:
-    with tarfile.open(path, "w", format=tarfile.PAX_FORMAT) as out:
-        for name, body in members:
-            info = tarfile.TarInfo(name)
-            info.size, info.pax_headers = len(body), headers
-            out.addfile(info, io.BytesIO(body))
-    return path
-
-
-def test_a_tar_of_many_members_is_refused(tmp_path: Path) -> None:
-    """Each takes half a kilobyte in the file, and more in memory."""
-    path = tar_of(tmp_path / "many.tar", [(f"member-{number}", b"") for number in range(100)])
-    with pytest.raises(TarnError, match="it has more than 64 members"):
-        DumpFile(path)
-
-
-@pytest.mark.parametrize("where", ["first", "second"])
-def test_a_tar_with_a_long_header_is_refused_before_it_is_read(where: str, tmp_path: Path) -> None:
-    members = [("manifest.json", b"{}")] if where == "second" else []
-    path = tar_of(tmp_path / "long.tar", members)
-    with tarfile.open(path, "a", format=tarfile.PAX_FORMAT) as out:
-        out.addfile(tarfile.TarInfo("x" * 70_000))
-    with pytest.raises(TarnError, match=r"a header of type b'x' has 7\d{4} bytes, more than 65536"):
-        DumpFile(path)
+    begun = await begin(service, path, restart=True)
+    assert begun.page_token == ""
+    assert [name async for name in FolderTarget(path).files("repository") if "page" in name] == []

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import pytest
-from dumped_lake import commit, dump, fill, restore, shown, transfer
+from dumped_lake import commit, dump, fill, lines, opened, restore, shown, transfer
 from graveler_service import Service, reason_of, running_service
 from lake import Running, ended, reached
 from tests.support.clock import RestlessClock
@@ -20,8 +20,6 @@ from tarn.core.commit import Commit, commit_id_of
 from tarn.core.dump import NoteLine, from_line, to_line
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, MetarangeId, RepositoryId
-from tarn.dump.files import DumpFile
-from tarn.dump.transfer import Transfer
 from tarn.fsck.check import check
 from tarn.fsck.progress import CheckProgress
 from tarn.fsck.session import FsckOptions
@@ -29,6 +27,7 @@ from tarn.fsck.state import open_state
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.rpc.wire.call import Call
+from tarn.snapshot.repository.transfer import Transfer
 from tarn_graveler.records.claiming import PATIENCE_SECONDS
 
 
@@ -51,9 +50,9 @@ async def test_a_restored_repository_shows_what_the_dumped_one_did(
     await fill(service)
     before = await shown(service)
     long_ago = (await service.graveler.get_commit(service.admin, "lake", "main@{2}")).commit_id
-    await dump(service, tmp_path / "lake.tar")
+    await dump(service, tmp_path / "lake")
     await service.graveler.delete_repository(service.admin, "lake")
-    done = await restore(service, tmp_path / "lake.tar")
+    done = await restore(service, tmp_path / "lake")
     assert (done.branches, done.tags, done.left_out) == (2, 1, 0)
     assert await shown(service) == before
     assert await service.size("main", "b") == 2
@@ -70,9 +69,9 @@ async def test_a_restored_branch_has_no_compacted_changes(service: Service, tmp_
     assert (await graveler.compact_branch(admin, "lake", "main")).compacted_metarange_id
     await service.put("staged", 7)
     assert await shown(service) == before
-    await dump(service, tmp_path / "lake.tar")
+    await dump(service, tmp_path / "lake")
     await graveler.delete_repository(admin, "lake")
-    await restore(service, tmp_path / "lake.tar")
+    await restore(service, tmp_path / "lake")
     assert await shown(service) == before
     found = await graveler.staging_statistics(admin, "lake", "main")
     assert (found.row_count, found.compacted_metarange_id) == (0, "")
@@ -97,8 +96,7 @@ async def restored_until(service: Service, path: Path, calls: int) -> None:
         left -= 1
         return service.admin
 
-    with DumpFile(path) as file:
-        await Transfer(service.graveler, call).restore("lake", file)
+    await Transfer(service.graveler, call).restore("lake", await opened(service, path))
 
 
 async def test_an_interrupted_restore_is_invisible_and_is_finished_by_repeating_it(
@@ -106,12 +104,12 @@ async def test_an_interrupted_restore_is_invisible_and_is_finished_by_repeating_
 ) -> None:
     await fill(service)
     before = await shown(service)
-    await dump(service, tmp_path / "lake.tar")
+    await dump(service, tmp_path / "lake")
     await service.graveler.delete_repository(service.admin, "lake")
     graveler, admin = service.graveler, service.admin
     for calls in range(1, 20):
         try:
-            await restored_until(service, tmp_path / "lake.tar", calls)
+            await restored_until(service, tmp_path / "lake", calls)
         except InterruptedRestoreError:
             work: Awaitable[object] = graveler.create_branch(admin, "lake", "x", "main")
             assert await reason_of(work) is Reason.REPOSITORY_NOT_FOUND
@@ -122,7 +120,7 @@ async def test_an_interrupted_restore_is_invisible_and_is_finished_by_repeating_
             break
     assert calls == 8, "begin, settings, commits, expiries, reflogs, branches, tags, finish"
     assert await shown(service) == before
-    await restore_fails(service, tmp_path / "lake.tar", Reason.REPOSITORY_EXISTS)
+    await restore_fails(service, tmp_path / "lake", Reason.REPOSITORY_EXISTS)
 
 
 class _Losing:
@@ -146,7 +144,7 @@ class _Losing:
 async def test_a_restore_goes_on_after_lost_answers(service: Service, tmp_path: Path) -> None:
     await fill(service)
     before = await shown(service)
-    await dump(service, tmp_path / "lake.tar")
+    await dump(service, tmp_path / "lake")
     await service.graveler.delete_repository(service.admin, "lake")
     losing, pauses = _Losing(service.graveler), list[float]()
 
@@ -154,8 +152,7 @@ async def test_a_restore_goes_on_after_lost_answers(service: Service, tmp_path: 
         pauses.append(seconds)
 
     restoring = Transfer(cast("GravelerClient", losing), lambda: service.admin, sleep=sleep)
-    with DumpFile(tmp_path / "lake.tar") as file:
-        await restoring.restore("lake", file)
+    await restoring.restore("lake", await opened(service, tmp_path / "lake"))
     assert losing.lost == {"begin_restore", "restore_records", "finish_restore"}
     assert pauses == [1.0, 1.0, 1.0]
     assert await shown(service) == before
@@ -169,18 +166,18 @@ async def test_what_another_repository_has_is_not_restored_over(
     service: Service, tmp_path: Path
 ) -> None:
     await fill(service)
-    await dump(service, tmp_path / "first.tar")
-    await restore_fails(service, tmp_path / "first.tar", Reason.REPOSITORY_EXISTS)
-    await restore_fails(service, tmp_path / "first.tar", Reason.REPOSITORY_EXISTS, "other")
+    await dump(service, tmp_path / "first")
+    await restore_fails(service, tmp_path / "first", Reason.REPOSITORY_EXISTS)
+    await restore_fails(service, tmp_path / "first", Reason.REPOSITORY_EXISTS, "other")
     await commit(service, "main", "z", 9)
-    await dump(service, tmp_path / "second.tar")
+    await dump(service, tmp_path / "second")
     await service.graveler.delete_repository(service.admin, "lake")
     with pytest.raises(InterruptedRestoreError):
-        await restored_until(service, tmp_path / "first.tar", 3)
-    await restore_fails(service, tmp_path / "second.tar", Reason.REPOSITORY_EXISTS)
-    await restore_fails(service, tmp_path / "first.tar", Reason.REPOSITORY_EXISTS, "other")
+        await restored_until(service, tmp_path / "first", 3)
+    await restore_fails(service, tmp_path / "second", Reason.REPOSITORY_EXISTS)
+    await restore_fails(service, tmp_path / "first", Reason.REPOSITORY_EXISTS, "other")
     await service.graveler.delete_repository(service.admin, "lake")
-    await restore(service, tmp_path / "second.tar", "other")
+    await restore(service, tmp_path / "second", "other")
     assert (await service.graveler.lookup(service.admin, "other", "main", "z")).entry
 
 
@@ -191,7 +188,7 @@ async def test_only_a_restore_takes_the_namespace_of_a_deleted_repository(
     graveler, admin = service.graveler, service.admin
     namespace = (await graveler.get_repository(admin, "lake")).storage_namespace
     await fill(service)
-    await dump(service, tmp_path / "lake.tar")
+    await dump(service, tmp_path / "lake")
 
     async def refused() -> None:
         work = graveler.create_repository(admin, "thief", storage_namespace=namespace)
@@ -200,14 +197,14 @@ async def test_only_a_restore_takes_the_namespace_of_a_deleted_repository(
     await graveler.delete_repository(admin, "lake")
     await refused()
     with pytest.raises(InterruptedRestoreError):
-        await restored_until(service, tmp_path / "lake.tar", 2)
+        await restored_until(service, tmp_path / "lake", 2)
     await refused()
     await graveler.delete_repository(admin, "lake")
     await refused()
-    await restore(service, tmp_path / "lake.tar")
+    await restore(service, tmp_path / "lake")
     await refused()
     await graveler.delete_repository(admin, "lake")
-    await restore(service, tmp_path / "lake.tar", "again")
+    await restore(service, tmp_path / "lake", "again")
 
 
 async def test_a_restore_that_dies_before_it_begins_leaves_the_namespace_to_restores(
@@ -215,7 +212,7 @@ async def test_a_restore_that_dies_before_it_begins_leaves_the_namespace_to_rest
 ) -> None:
     graveler, admin = service.graveler, service.admin
     namespace = (await graveler.get_repository(admin, "lake")).storage_namespace
-    await dump(service, tmp_path / "lake.tar")
+    await dump(service, tmp_path / "lake")
     await graveler.delete_repository(admin, "lake")
     gate = service.replicas.kv.hold("set_if", InstallationKeys.namespace(namespace), after=True)
     async with service.replicas.replica() as dying:
@@ -237,15 +234,15 @@ async def test_a_restore_that_dies_before_it_begins_leaves_the_namespace_to_rest
 
     thief = graveler.create_repository(admin, "thief", storage_namespace=namespace)
     assert await reason_of(await later(thief)) is Reason.REPOSITORY_EXISTS
-    await (await later(restore(service, tmp_path / "lake.tar", "other")))
+    await (await later(restore(service, tmp_path / "lake", "other")))
 
 
 async def bare(service: Service, path: Path, calls: int) -> tuple[str, str]:
     """Leaves a restore unfinished; returns its id, and the instance of the bare repository."""
     with pytest.raises(InterruptedRestoreError):
         await restored_until(service, path, calls)
-    with DumpFile(path) as file:
-        dumped, digest = file.dumped, file.digest
+    manifest = (await opened(service, path)).manifest
+    (dumped,), digest = manifest.repositories, manifest.sha256
     found = await service.graveler.begin_restore(
         service.admin,
         "lake",
@@ -262,36 +259,38 @@ async def test_a_late_call_of_a_restore_changes_nothing_that_users_see(
     """A call that was sent before the end creates a branch that a user has deleted meanwhile."""
     graveler, admin = service.graveler, service.admin
     await fill(service)
-    await dump(service, tmp_path / "lake.tar")
+    await dump(service, tmp_path / "lake")
     await graveler.delete_repository(admin, "lake")
-    restore_id, uid = await bare(service, tmp_path / "lake.tar", 4)
-    with DumpFile(tmp_path / "lake.tar") as file:
-        branches = list(file.lines("branch"))
+    restore_id, uid = await bare(service, tmp_path / "lake", 4)
+    branches = await lines(service, tmp_path / "lake", "branch")
     dev = next(line for line in branches if '"dev"' in line)
     gate = service.replicas.kv.hold("get_many", RepositoryKeys.branch("dev"))
     late = running.start(graveler.restore_records(admin, "lake", restore_id, [dev]))
     await reached(gate)
-    await restore(service, tmp_path / "lake.tar")
+    await restore(service, tmp_path / "lake")
     await graveler.delete_branch(admin, "lake", "dev")
     gate.open()
     assert await reason_of(late) is Reason.REPOSITORY_NOT_FOUND
     assert await reason_of(graveler.get_branch(admin, "lake", "dev")) is Reason.BRANCH_NOT_FOUND
-    work = graveler.restore_records(admin, "lake", restore_id, [dev])
-    assert await reason_of(work) is Reason.REPOSITORY_EXISTS
+    with pytest.raises(TarnError, match="it is complete, and in use") as refused:
+        await graveler.restore_records(admin, "lake", restore_id, [dev])
+    assert refused.value.reason is Reason.REPOSITORY_EXISTS
+    assert refused.value.metadata["repository"] == "lake"
     await graveler.finish_restore(admin, "lake", restore_id, uid)
 
 
 async def test_records_that_do_not_fit_are_refused(service: Service, tmp_path: Path) -> None:
     graveler, admin = service.graveler, service.admin
     await fill(service)
-    await dump(service, tmp_path / "lake.tar")
+    await dump(service, tmp_path / "lake")
     await graveler.delete_repository(admin, "lake")
-    restore_id, uid = await bare(service, tmp_path / "lake.tar", 1)
-    with DumpFile(tmp_path / "lake.tar") as file:
-        commits = sorted(file.lines("commit"), key=lambda line: json.loads(line)["generation"])
-        main = next(line for line in file.lines("branch") if '"main"' in line)
-        (tag,) = file.lines("tag")
-        settings = next(file.lines("settings"))
+    restore_id, uid = await bare(service, tmp_path / "lake", 1)
+    path = tmp_path / "lake"
+    commits = await lines(service, path, "commit")
+    commits.sort(key=lambda line: int(json.loads(line)["generation"]))
+    main = next(line for line in await lines(service, path, "branch") if '"main"' in line)
+    (tag,) = await lines(service, path, "tag")
+    (settings,) = await lines(service, path, "settings")
 
     async def refused(line: str, reason: Reason, *more: str) -> None:
         work = graveler.restore_records(admin, "lake", restore_id, [line, *more])
@@ -314,23 +313,24 @@ async def test_records_that_do_not_fit_are_refused(service: Service, tmp_path: P
     work = graveler.finish_restore(admin, "lake", restore_id, uid)
     assert await reason_of(work) is Reason.BRANCH_NOT_FOUND
     with pytest.raises(InterruptedRestoreError):
-        await restored_until(service, tmp_path / "lake.tar", 7)
+        await restored_until(service, tmp_path / "lake", 7)
     other = {"commit_id": json.loads(commits[0])["commit_id"]}
     await refused(json.dumps({**json.loads(main), **other}), Reason.BRANCH_EXISTS)
     await refused(json.dumps({**json.loads(tag), **other}), Reason.TAG_EXISTS)
     await refused(json.dumps({**json.loads(settings), "hidden": []}), Reason.SETTINGS_CHANGED)
     work = graveler.finish_restore(admin, "lake", restore_id, "another")
     assert await reason_of(work) is Reason.REPOSITORY_NOT_FOUND
-    await restore(service, tmp_path / "lake.tar")
+    await restore(service, tmp_path / "lake")
 
 
 async def test_only_the_restore_that_began_continues(service: Service, tmp_path: Path) -> None:
     graveler, admin = service.graveler, service.admin
-    await dump(service, tmp_path / "lake.tar")
+    await dump(service, tmp_path / "lake")
     await graveler.delete_repository(admin, "lake")
-    restore_id, uid = await bare(service, tmp_path / "lake.tar", 1)
-    with DumpFile(tmp_path / "lake.tar") as file:
-        namespace, commits = file.dumped.storage_namespace, list(file.lines("commit"))
+    restore_id, uid = await bare(service, tmp_path / "lake", 1)
+    (dumped,) = (await opened(service, tmp_path / "lake")).manifest.repositories
+    namespace = dumped.storage_namespace
+    commits = await lines(service, tmp_path / "lake", "commit")
     for place, branch, which in (
         ("local://other", "main", restore_id),
         (namespace, "dev", restore_id),
@@ -346,7 +346,7 @@ async def test_only_the_restore_that_began_continues(service: Service, tmp_path:
         graveler.read_namespace(admin, "lake", "another"),
     ):
         assert await reason_of(work) is Reason.REPOSITORY_EXISTS
-    await restore(service, tmp_path / "lake.tar")
+    await restore(service, tmp_path / "lake")
     work = graveler.read_namespace(admin, "lake", restore_id)
     assert await reason_of(work) is Reason.REPOSITORY_EXISTS
     assert (await graveler.get_repository(admin, "lake")).instance_uid == uid
@@ -356,7 +356,7 @@ async def test_a_check_finds_nothing_wrong_in_a_restored_repository(
     service: Service, tmp_path: Path
 ) -> None:
     await fill(service)
-    await dump(service, tmp_path / "lake.tar")
+    await dump(service, tmp_path / "lake")
     await service.graveler.delete_repository(service.admin, "lake")
 
     async def found() -> set[str]:
@@ -380,24 +380,24 @@ async def test_a_check_finds_nothing_wrong_in_a_restored_repository(
         return codes
 
     with pytest.raises(InterruptedRestoreError):
-        await restored_until(service, tmp_path / "lake.tar", 7)
+        await restored_until(service, tmp_path / "lake", 7)
     assert await found() == set()
-    await restore(service, tmp_path / "lake.tar")
+    await restore(service, tmp_path / "lake")
     # The test stages entries without blocks.
     assert await found() <= {"block-missing", "entry-invalid"}
 
 
 async def test_a_namespace_without_commits_is_refused(service: Service, tmp_path: Path) -> None:
-    await dump(service, tmp_path / "lake.tar")
-    with DumpFile(tmp_path / "lake.tar") as file:
-        work = transfer(service).restore("other", file, "local://typo")
-        assert await reason_of(work) is Reason.INVALID_ARGUMENT
+    await dump(service, tmp_path / "lake")
+    found = await opened(service, tmp_path / "lake")
+    work = transfer(service).restore("other", found, "local://typo")
+    assert await reason_of(work) is Reason.INVALID_ARGUMENT
 
 
 async def test_who_may_not_attach_a_namespace_may_not_restore(
     service: Service, tmp_path: Path
 ) -> None:
-    await dump(service, tmp_path / "lake.tar")
+    await dump(service, tmp_path / "lake")
     dev = await service.as_user("dee", "Developer")
     graveler = service.graveler
     await graveler.read_dump(dev, "lake")

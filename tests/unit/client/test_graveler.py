@@ -383,6 +383,7 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.compact_branch(call, "repo", "dev", force=True, is_background=True)
     await client.staging_statistics(call, "repo", "dev", rows_max=5)
     await client.get_compaction_pause(call)
+    assert await client.list_compactors(call) == []
     await client.begin_compaction_pause(call, 60)
     await client.end_compaction_pause(call)
     await ask_for_commits(client, call)

@@ -13,8 +13,6 @@ from collector_lab import Lab, collector_lab
 from erasure_lab import erased, eraser_of, history, over, planned
 from graveler_service import reason_of
 
-from tarn.backup.history import save_commits
-from tarn.backup.writing import Lines, all_rows
 from tarn.block.port import BlockKey
 from tarn.client.erasures import ErasureClient
 from tarn.collection.erasure_files import ERASURE_FOLDER, read_certificate
@@ -26,6 +24,9 @@ from tarn.gate.access import Access
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Partition
 from tarn.rpc.client.inprocess import InProcessTransport
+from tarn.snapshot.files.ranges import all_rows
+from tarn.snapshot.files.writing import Lines
+from tarn.snapshot.installation.history import save_commits
 from tarn_graveler.application import endpoints_of
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 

@@ -8,6 +8,7 @@ from tests.support.clock import SeededIds
 
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
+from tarn.client.staging_events import StagingEventClient
 from tarn.core.access.policy import Grant
 from tarn.core.access.service import Service as ServiceName
 from tarn.core.errors import Kind, Reason, TarnError
@@ -17,6 +18,7 @@ from tarn.rpc.wire.call import Call
 from tarn.telemetry.metric_table import TABLE
 from tarn_proto.compactor.v1 import compactor_service_pb2 as pb
 from tarn_proto.graveler.v1 import settings_service_pb2
+from tarn_proto.graveler.v1 import staging_event_service_pb2 as event_pb
 
 
 @simulated
@@ -164,6 +166,63 @@ async def test_a_replica_that_is_gone_is_watched_no_more(lab: Lab) -> None:
         asked = wire.count("WatchStaging")
         await lab.passes(60.0)
         assert wire.count("WatchStaging") == asked
+
+
+@simulated
+async def test_each_replica_tells_what_a_compactor_does(lab: Lab) -> None:
+    """Another compactor, and one that ends, are told apart; who is silent for a minute is left out."""
+    admin = lab.service.admin
+    clients = {name: GravelerClient(wire) for name, wire in lab.wires.items()}
+    async with lab.compactor() as one, lab.compactor(seed=1) as two:
+        await lab.put_and_delete(30)
+        totals = one.compactor.totals, two.compactor.totals
+        await lab.until(lambda: sum(each.compactions for each in totals) == 1)
+        await lab.passes(40.0)
+        found = {name: await client.list_compactors(admin) for name, client in clients.items()}
+        for told in found.values():
+            assert len({each.report.compactor_id for each in told}) == 2
+            assert sorted(each.report.compactions for each in told) == [0, 1]
+            assert {each.report.branch_count for each in told} == {1}
+            assert all(not each.report.running for each in told)
+        ids = [[each.report.compactor_id for each in told] for told in found.values()]
+        assert ids[0] == ids[1] == sorted(ids[0])
+    await lab.passes(70.0)
+    assert await clients["a"].list_compactors(admin) == []
+
+
+@simulated
+async def test_a_report_names_the_branches_that_run(lab: Lab) -> None:
+    async with lab.compactor() as compactor:
+        lab.graveler.failing.add("CompactBranch")
+        await lab.put_and_delete(30)
+        seen = []
+
+        def works() -> bool:
+            report = compactor.compactor.report("x", 1_000_000)
+            seen.append([each.branch_id for each in report.running])
+            return ["main"] in seen and report.failures > 0
+
+        await lab.until(works)
+        report = compactor.compactor.report("x", 1_000_000)
+        assert (report.failing_count, report.due_count) == (1, 1)
+        assert report.start_time.seconds == 1
+
+
+@simulated
+async def test_reports_are_bounded(lab: Lab) -> None:
+    admin, client = lab.service.admin, StagingEventClient(lab.wires["a"])
+    for wrong in (
+        event_pb.CompactorReport(),
+        event_pb.CompactorReport(compactor_id="x" * 9000),
+    ):
+        with pytest.raises(TarnError) as caught:
+            await client.watch_staging(admin, b"", 0, 0, wrong)
+        assert caught.value.reason is Reason.INVALID_ARGUMENT
+    for number in range(70):
+        report = event_pb.CompactorReport(compactor_id=f"{number:02}")
+        await client.watch_staging(admin, b"", 0, 0, report)
+    told = await GravelerClient(lab.wires["a"]).list_compactors(admin)
+    assert [each.report.compactor_id for each in told] == [f"{n:02}" for n in range(6, 70)]
 
 
 @simulated

@@ -49,6 +49,12 @@ def test_a_commit_is_kept_that_was_the_head_in_the_time() -> None:
     assert plan_expiry(history, KEEP_EVERYTHING, NOW_US) == {}
 
 
+def test_a_head_is_kept_whatever_the_rule_says() -> None:
+    """No rule of a repository can say so: they keep one commit at least."""
+    history = History(line([40, 30, 20]), {"main": commit_id(2)})
+    assert expired(history, BranchRule("main", keep_commits=0)) == {0, 1}
+
+
 def test_any_branch_that_keeps_a_commit_keeps_it() -> None:
     commits = line([40, 30, 20])
     history = History(commits, {"main": commit_id(2), "dev": commit_id(0)})

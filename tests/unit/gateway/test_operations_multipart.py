@@ -12,7 +12,7 @@ from gateway_lake import GatewayLake
 from s3_multipart import begin, complete, crc32, listed, md5, part, sha256, sum_part
 
 from tarn.core.entry import Checksum, unpack
-from tarn.core.errors import Kind, Reason
+from tarn.core.errors import Kind, Reason, TarnError
 
 MIB5 = 5 * 1024**2
 FIRST, LAST = bytes(range(256)) * (MIB5 // 256), b"the end"
@@ -314,6 +314,34 @@ async def test_a_block_of_other_parts_is_not_believed(lake: GatewayLake, failure
     assert lake.graveler.repos["lake"].branches["main"] == {}
 
 
+async def test_a_block_that_another_completion_makes_meanwhile_is_not_believed(
+    lake: GatewayLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A gateway paused before it joined, and lost its claim; the client replaced a part by one of the same size, and
+    completes again. The first gateway wakes up and joins right before the second one does."""
+    upload = await begin(lake)
+    uploads = lake.blocks.uploads
+    join = uploads.complete
+    orders: list[tuple[Any, ...]] = []
+
+    async def paused(*args: Any) -> object:
+        orders.append(args)
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "it sleeps")
+
+    async def beside_the_first(*args: Any) -> object:
+        await join(*orders[0])
+        return await join(*args)
+
+    await part(lake, upload, 1, LAST)
+    monkeypatch.setattr(uploads, "complete", paused)
+    assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 503
+    other = LAST[::-1]
+    await part(lake, upload, 1, other)
+    monkeypatch.setattr(uploads, "complete", beside_the_first)
+    assert (await complete(lake, upload, listed((1, md5(other))))).code == "InvalidPart"
+    assert lake.graveler.repos["lake"].branches["main"] == {}
+
+
 async def test_lost_part_bytes_are_an_internal_error(lake: GatewayLake) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
@@ -331,10 +359,10 @@ async def test_an_upload_that_ends_while_its_parts_are_joined_is_gone_and_nothin
     uploads = lake.blocks.uploads
     join = uploads.complete
 
-    async def ended_first(*args: Any) -> int:
+    async def ended_first(*args: Any) -> object:
         monkeypatch.setattr(uploads, "complete", join)
         assert (await lake.ask("DELETE", "/lake/main/big", f"uploadId={upload}")).status == 204
-        return int(await join(*args))
+        return await join(*args)
 
     monkeypatch.setattr(uploads, "complete", ended_first)
     with structlog.testing.capture_logs() as logs:

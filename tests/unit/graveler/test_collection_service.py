@@ -9,9 +9,12 @@ from tarn.client.collections import CollectionClient
 from tarn.core.collection import LIMITS
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import Reason, TarnError
-from tarn.core.ids import CommitId
-from tarn.kv.keys import RepositoryKeys
+from tarn.core.expiry import EXPIRE_MAX
+from tarn.core.ids import BranchId, CommitId
+from tarn.kv.keys import RepositoryKeys, path_key
+from tarn.kv.port import Group
 from tarn.rpc.rules import rules_of
+from tarn_graveler.records.branches import BranchName
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
 MARK, SWEEP = pb.COLLECTION_PHASE_MARK, pb.COLLECTION_PHASE_SWEEP
@@ -145,6 +148,29 @@ async def test_a_ref_without_its_commit_ends_the_run(
     assert "tarn fsck" in raised.value.message
 
 
+@pytest.mark.parametrize("damage", ["key", "length", "version"])
+async def test_a_staged_row_that_is_no_entry_ends_the_run(
+    service: Service, collector: CollectionClient, damage: str
+) -> None:
+    """Its address is not known, so its object, or another one, would be deleted."""
+    graveler = service.replica
+    repository = await graveler.repositories.get("lake")
+    branch = (await graveler.branches.fresh(BranchName(repository, BranchId("main")))).branch
+    packed = pack(Entry(1, 0, address_of(1), bytes(16)))
+    row = {
+        "key": (b"\x01a", packed),
+        "length": (path_key("a"), packed[:20]),
+        "version": (path_key("a"), bytes([packed[0] + 1]) + packed[1:]),
+    }[damage]
+    token = graveler.repositories.keys_of(repository).token(BranchId("main"), branch.staging)
+    assert await service.replicas.kv.set_many(token, [Group(row[0], (row,))]) == [None]
+    await collector.begin(service.admin, "lake", A, MARK)
+    with pytest.raises(TarnError) as raised:
+        await all_roots(service, collector)
+    assert raised.value.reason is Reason.DATA_CORRUPT
+    assert "tarn fsck" in raised.value.message
+
+
 def test_only_reads_are_sent_again_by_the_transport() -> None:
     rules = rules_of(pb.DESCRIPTOR.services_by_name["CollectionService"])
     assert {name for name, rule in rules.items() if rule.read_only} == {
@@ -228,6 +254,16 @@ async def test_a_run_that_is_not_the_records_run_reads_no_roots(
     # Nor may another run go on where the lost one was: it has not seen the earlier pages.
     stolen = collector.list_roots(admin, "lake", B, page_token=page.next_page_token)
     assert await reason_of(stolen) is Reason.INVALID_PAGE_TOKEN
+
+
+async def test_a_request_lets_as_many_tags_expire_as_a_collector_sends(
+    service: Service, collector: CollectionClient
+) -> None:
+    await collector.begin(service.admin, "lake", A, MARK)
+    gone = pb.ExpiringTag(tag=pb.HistoryTag(tag_id="gone", nonce=b"1"), rule="tags *: keep_days 1")
+    assert await collector.expire_tags(service.admin, "lake", A, [gone] * EXPIRE_MAX) == 0
+    more = collector.expire_tags(service.admin, "lake", A, [gone] * (EXPIRE_MAX + 1))
+    assert await reason_of(more) is Reason.INVALID_ARGUMENT
 
 
 async def test_a_hold_stops_the_run(service: Service, collector: CollectionClient) -> None:

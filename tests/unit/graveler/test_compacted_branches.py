@@ -10,7 +10,7 @@ from tests.support.clock import ManualClock, RestlessClock, SeededIds
 from tests.support.faults.gates import GatedKv
 
 from tarn.kv.mem import MemKv
-from tarn.kv.transfer import OpenStore, RateLimiter, TransferOptions, migrate
+from tarn.snapshot.store import OpenStore, RateLimiter, TransferOptions, migrate
 from tarn_graveler.compaction.compacting import CompactionOutcome
 
 

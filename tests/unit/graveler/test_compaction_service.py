@@ -32,6 +32,7 @@ async def test_a_compaction_tells_its_work_and_the_statistics_tell_the_layers(
     done = await graveler.compact_branch(admin, "lake", "main")
     assert done.outcome == pb.COMPACTION_OUTCOME_COMPACTED
     assert (done.rows_read, done.tombstones_removed, done.tokens_taken) == (2, 1, 1)
+    assert done.rows_written == 3
     after = await graveler.staging_statistics(admin, "lake", "main")
     assert (after.row_count, after.sealed_token_count, after.compacted_row_count) == (0, 0, 3)
     assert after.compacted_metarange_id == done.compacted_metarange_id

@@ -14,6 +14,7 @@ from permits import permit_for
 from recursive_merge import UNDECIDED, RecursiveMerge
 
 from tarn.block import differences
+from tarn.block.rangereader import RangeReader
 from tarn.client.diffs import DiffSummary, summary_of
 from tarn.core.commit import Commit
 from tarn.core.entry import unpack
@@ -413,6 +414,45 @@ async def test_a_folder_may_be_counted_on_several_pages(
         first = await summary_of(fetch, folders_max=1)
         assert [each.path for each in first.folders] == ["a/"]
         assert first.has_more
+
+
+@pytest.mark.parametrize("delimiter", ["", "/"])
+@pytest.mark.parametrize("bound", ["changes", "seconds"])
+async def test_a_page_of_counts_ends_within_one_large_folder(
+    service: Service, monkeypatch: pytest.MonkeyPatch, bound: str, delimiter: str
+) -> None:
+    """Whatever it holds: each page ends after some changes, and when it is late, but gets on."""
+    monkeypatch.setattr(differences, "_PAGE_RANGES_MAX", 1_000)
+    graveler, admin, clock = service.graveler, service.admin, service.replicas.clock
+    content = {f"all/{number:03}": number + 1 for number in range(120)}
+    for path, size in content.items():
+        await service.put(path, size)
+    await graveler.create_commit(admin, "lake", "main", "all")
+    if bound == "changes":
+        monkeypatch.setattr(diffing, "_COUNTED_MAX", 10)
+    else:
+        read = RangeReader.range
+
+        async def slowly(*given: Any) -> Any:
+            clock.advance(3.0)
+            return await read(*given)
+
+        monkeypatch.setattr(RangeReader, "range", slowly)
+    pages: list[Any] = []
+
+    async def fetch(token: str) -> Any:
+        page = await graveler.summarize_diff(
+            admin, "lake", "main~1", "main", delimiter=delimiter, page_token=token
+        )
+        pages.append(page)
+        return page
+
+    summary = await summary_of(fetch)
+    assert counted(summary.counts) == counts(changes({}, content))
+    assert len(pages) > 2
+    assert all(each.counts.added_count < len(content) for each in pages)
+    assert all(each.counts.added_count for each in pages[:-1]), "each page gets on"
+    assert [each.path for each in summary.folders] == (["all/"] if delimiter else [])
 
 
 async def test_limits_of_prefixes_and_delimiters(

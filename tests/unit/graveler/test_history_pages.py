@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
-from expired_lake import commit
+from expired_lake import RULE, commit
 from lake import Lake
 
 from tarn.core.head_change import UNATTRIBUTED
 from tarn.core.ids import BranchId, CommitId, TagId
+from tarn.kv.keys import RepositoryKeys
+from tarn.kv.records import encode_branch
 from tarn_graveler.branch.head_moves import NewHead
 
 Act = Callable[[Lake, CommitId], Awaitable[object]]
@@ -54,3 +57,30 @@ async def test_a_ref_that_comes_after_the_commits_protects_its_commit(
 
 _COMMITS = 4
 """Those of the test, and the first one of the repository."""
+
+
+async def test_a_branch_that_is_being_created_protects_its_commit(lake: Lake) -> None:
+    """By itself: not only by the entry of the reflog that its record has at first."""
+    first = await commit(lake, "a", 1)
+    await commit(lake, "b", 2)
+    await commit(lake, "c", 3)
+    refs = lake.graveler.repositories.keys_of(lake.repository).refs
+    main = (await lake.graveler.branches.fresh(lake.main)).branch
+    new = encode_branch(replace(main, commit_id=first, outbox=()), is_pending=True)
+    history = lake.graveler.history_pages
+    page, _ = await history.page(lake.repository, "", 10)
+    assert first not in page.protected_commit_ids
+    await lake.kv.set_if(refs, RepositoryKeys.branch("new"), new, None)
+    page, _ = await history.page(lake.repository, "", 10)
+    assert first in page.protected_commit_ids
+    assert [head.branch_id for head in page.heads] == ["main"], "it has no history to keep yet"
+
+
+async def test_the_life_of_a_tag_that_a_page_shows_can_expire(lake: Lake) -> None:
+    tag = await lake.graveler.tags.create(lake.repository, TagId("v1"), await commit(lake, "a", 1))
+    page, cursor = await lake.graveler.history_pages.page(lake.repository, "", 10)
+    while not page.tags:
+        page, cursor = await lake.graveler.history_pages.page(lake.repository, cursor, 10)
+    (found,) = page.tags
+    assert (found.tag_id, found.commit_id) == ("v1", tag.commit_id)
+    assert await lake.graveler.tags.expire(lake.repository, TagId("v1"), found.nonce, RULE)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import hashlib
 from collections.abc import AsyncIterator
@@ -12,6 +13,7 @@ from typing import Any, cast
 import pytest
 from google.protobuf.timestamp_pb2 import Timestamp
 from graveler_service import Service, reason_of, running_service
+from lake import Running
 from lake_links import (
     BODY,
     ETAG,
@@ -29,11 +31,17 @@ from tarn.block.port import BlockInfo, BlockKey, BlockNotFoundError
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import TIME_US_MAX, Entry, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import physical_path
+from tarn.core.ids import BranchId, physical_path
 from tarn.core.levels import LEVEL_FIRST, FeatureGate
+from tarn_graveler.records.branches import BranchName
 from tarn_graveler.uploads.links import LINK_SECONDS, WrittenObject
 from tarn_graveler.uploads.records import RecordedAttempts
+from tarn_graveler.uploads.state import Uploads
+from tarn_proto.graveler.v1 import link_service_pb2 as pb
 from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
+from tarn_proto.store.v1 import journal_pb2 as journal_pb
+
+OTHER_ETAG = hashlib.md5(b"other bytes", usedforsecurity=False).hexdigest()
 
 
 @pytest.fixture
@@ -64,6 +72,50 @@ async def test_an_object_is_written_past_tarn_and_linked(service: Service) -> No
     assert (made.size, made.etag, made.content_type) == (len(BODY), ETAG, "text/csv")
     assert made.metadata == metadata
     assert key.path.endswith(made.address.hex())
+
+
+async def test_the_event_of_a_link_says_who_asked_and_that_it_was_a_link(tmp_path: Path) -> None:
+    async with running_service(tmp_path, store=Bucket, keeps_events=True) as service:
+        issued = await issue(service)
+        await written(service, issued)
+        await link(service, issued.token)
+        found = await service.replica.repositories.get("lake")
+        branch = (await service.replica.branches.fresh(BranchName(found, BranchId("main")))).branch
+        keys = service.replica.repositories.keys_of(found)
+        tokens = [keys.token(BranchId("main"), each) for each in branch.tokens]
+        scan = service.replicas.kv.scan_companions
+        rows = [row for token in tokens for row in await scan(token, b"", None, 10)]
+        user = await service.auth.get_user(service.admin, "root")
+    (event,) = (journal_pb.JournalEvent.FromString(row.value) for row in rows)
+    assert event.operation == journal_pb.JOURNAL_OPERATION_LINK
+    assert event.user_uid == user.user_uid
+
+
+async def test_a_link_whose_end_fails_is_repeated_after_a_pause(
+    service: Service, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not at once, while the store has the same trouble."""
+    issued = await issue(service)
+    await written(service, issued)
+    failed = asyncio.Event()
+    finish = Uploads.finish_complete
+
+    async def failing(*_: object, **__: object) -> None:
+        failed.set()
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the store does not answer")
+
+    monkeypatch.setattr(Uploads, "finish_complete", failing)
+    linking = running.start(link(service, issued.token))
+    async with asyncio.timeout(5.0):
+        await failed.wait()
+    monkeypatch.setattr(Uploads, "finish_complete", finish)
+    for _ in range(100):
+        await asyncio.sleep(0)
+        service.clock.advance(0)  # ends a pause of no length
+    assert not linking.done()
+    service.clock.advance(1)
+    packed = await linking
+    assert (await service.graveler.lookup(service.admin, "lake", "main", PATH)).entry == packed
 
 
 async def test_the_upload_of_parts_is_named(service: Service) -> None:
@@ -358,15 +410,14 @@ async def test_a_write_during_the_link_is_refused_and_may_be_linked_by_its_own_e
     monkeypatch.setattr(Bucket, "copy_written", after_a_write)
     assert await reason_of(link(service, issued.token)) is Reason.LINK_MISMATCH
     assert await reason_of(link(service, issued.token)) is Reason.LINK_MISMATCH
-    other = hashlib.md5(b"other bytes", usedforsecurity=False).hexdigest()
-    packed = await link(service, issued.token, size=11, etag=other)
+    packed = await link(service, issued.token, size=11, etag=OTHER_ETAG)
     assert await bucket_of(service).read(await linked_block(service, packed)) == b"other bytes"
 
 
-async def test_a_copy_is_made_once_whatever_is_written_before_the_link_succeeds(
+async def test_a_link_that_failed_does_not_bind_the_next_one_to_its_bytes(
     service: Service,
 ) -> None:
-    """A link whose condition fails has copied already. The next one is of the same bytes, or of a new address."""
+    """A link whose condition fails has copied already. Nothing names that copy."""
     await service.put(PATH, 7)
     issued = await issue(service, rewritable=True)
     await written(service, issued)
@@ -374,12 +425,32 @@ async def test_a_copy_is_made_once_whatever_is_written_before_the_link_succeeds(
     failed = link(service, issued.token, condition=absent)
     assert await reason_of(failed) is Reason.PRECONDITION_FAILED
     await written_again(service, issued)
-    other = hashlib.md5(b"other bytes", usedforsecurity=False).hexdigest()
-    changed = link(service, issued.token, size=11, etag=other)
-    assert await reason_of(changed) is Reason.LINK_USED
-    await written_again(service, issued, BODY)
-    packed = await link(service, issued.token)
-    assert await bucket_of(service).read(await linked_block(service, packed)) == BODY
+    packed = await link(service, issued.token, size=11, etag=OTHER_ETAG)
+    assert await bucket_of(service).read(await linked_block(service, packed)) == b"other bytes"
+
+
+async def test_a_copy_that_arrives_late_replaces_no_linked_object(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The bucket does not answer, so the link gives up; the client writes other bytes and links them. Then the bucket
+    makes the first copy after all."""
+    targets: list[BlockKey] = []
+
+    async def late(self: Bucket, source: BlockKey, target: BlockKey, size: int, etag: str) -> None:
+        targets.append(target)
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the bucket does not answer")
+
+    issued = await issue(service, rewritable=True)
+    await written(service, issued)
+    with monkeypatch.context() as patched:
+        patched.setattr(Bucket, "copy_written", late)
+        assert await reason_of(link(service, issued.token)) is Reason.UNAVAILABLE
+    await written_again(service, issued)
+    packed = await link(service, issued.token, size=11, etag=OTHER_ETAG)
+    (target,) = targets
+    await bucket_of(service).delete_many(target.namespace, [target.path])
+    await bucket_of(service).put(target, BODY)
+    assert await bucket_of(service).read(await linked_block(service, packed)) == b"other bytes"
 
 
 async def test_a_link_beside_one_that_ends_gets_its_answer(
@@ -413,10 +484,10 @@ async def test_what_cannot_be_removed_is_left_to_a_collection(
     assert (await service.graveler.lookup(service.admin, "lake", "main", PATH)).entry == packed
 
 
-async def test_an_object_that_may_be_linked_is_not_refused_because_its_block_is_gone(
-    service: Service, monkeypatch: pytest.MonkeyPatch
+async def staged_without_answer(
+    service: Service, issued: pb.GetPhysicalAddressResponse, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The object is staged, its link is not recorded, and then it is erased. "Nothing was linked" would be untrue."""
+    """Links an object; the row is written, and its link is not recorded."""
 
     async def failing(*_: object, unless_added: bool) -> bool:
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the store does not answer")
@@ -424,15 +495,51 @@ async def test_an_object_that_may_be_linked_is_not_refused_because_its_block_is_
     async def no_sleep(*_: object) -> None:
         pass
 
-    issued = await issue(service)
     await written(service, issued)
     with monkeypatch.context() as patched:
         patched.setattr(type(service.clock), "sleep", no_sleep)
         patched.setattr(RecordedAttempts, "complete", failing)
         assert await reason_of(link(service, issued.token)) is Reason.OUTCOME_UNKNOWN
+
+
+async def test_an_object_that_may_be_linked_is_not_refused_because_its_block_is_gone(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The object is staged, its link is not recorded, and then it is erased. "Nothing was linked" would be untrue."""
+    issued = await issue(service)
+    await staged_without_answer(service, issued, monkeypatch)
     packed = (await service.graveler.lookup(service.admin, "lake", "main", PATH)).entry
     key = await linked_block(service, packed)
     await bucket_of(service).delete_many(key.namespace, [key.path])
+    assert await reason_of(link(service, issued.token)) is Reason.OUTCOME_UNKNOWN
+
+
+@pytest.mark.parametrize("reason", [Reason.BLOCK_NOT_FOUND, Reason.UNAVAILABLE])
+async def test_a_copy_that_fails_after_an_earlier_link_may_have_staged_is_no_refusal(
+    service: Service, monkeypatch: pytest.MonkeyPatch, reason: Reason
+) -> None:
+    """What was written goes between the look at it and its copy. The claim is given up, for the next link."""
+    issued = await issue(service, rewritable=True)
+    await staged_without_answer(service, issued, monkeypatch)
+
+    async def failing(*_: object) -> None:
+        if reason is Reason.BLOCK_NOT_FOUND:
+            raise BlockNotFoundError(BlockKey("file:///lake", "gone"))
+        raise TarnError(Kind.UNAVAILABLE, reason, "the bucket does not answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Bucket, "copy_written", failing)
+        assert await reason_of(link(service, issued.token)) is Reason.OUTCOME_UNKNOWN
+    packed = await link(service, issued.token)
+    assert (await service.graveler.lookup(service.admin, "lake", "main", PATH)).entry == packed
+
+
+async def test_an_object_that_may_be_linked_is_not_refused_because_the_client_wrote_again(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    issued = await issue(service, rewritable=True)
+    await staged_without_answer(service, issued, monkeypatch)
+    await written_again(service, issued)
     assert await reason_of(link(service, issued.token)) is Reason.OUTCOME_UNKNOWN
 
 
@@ -450,10 +557,7 @@ async def test_a_copy_that_failed_is_made_by_the_next_link(
     await link(service, issued.token)
 
 
-async def test_both_addresses_are_roots_from_the_start(service: Service) -> None:
-    """The copy may be made days later, by a link that is repeated; no collection takes it before it is staged."""
-    issued = await issue(service, rewritable=True)
-    await written(service, issued)
+async def roots_of(service: Service) -> set[bytes]:
     repository = await service.replica.repositories.get("lake")
     found: set[bytes] = set()
     cursor = ""
@@ -462,9 +566,22 @@ async def test_both_addresses_are_roots_from_the_start(service: Service) -> None
         found.update(page.addresses)
         cursor = page.cursor
         if not cursor:
-            break
-    linked = unpack(await link(service, issued.token)).address
-    assert {linked, bytes.fromhex(issued.physical_address.rpartition("/")[2])} <= found
+            return found
+
+
+async def test_the_written_object_and_its_copy_are_roots(
+    service: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy of an attempt that may be staged stays the same, and may be staged days later, by a repeated link."""
+    issued = await issue(service, rewritable=True)
+    assert address_of(issued) in await roots_of(service)
+    await staged_without_answer(service, issued, monkeypatch)
+    await service.put(PATH, 7)
+    (copied,) = bucket_of(service).copied
+    address = bytes.fromhex(copied.path.rpartition("/")[2])
+    assert address != address_of(issued)
+    assert {address, address_of(issued)} <= await roots_of(service)
+    assert unpack(await link(service, issued.token)).address == address
 
 
 async def test_an_address_that_is_copied_waits_for_the_level(service: Service) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -82,6 +83,14 @@ async def test_unrelated_histories_have_none() -> None:
     graph = Graph([(0, [], 0), (1, [], 0), *((n, [n - 1], 0) for n in range(2, 50))])
     assert await bases_of(graph, 0, -1) == []
     assert not await is_ancestor(graph.read, graph.ids[0], graph.ids[-1])
+
+
+async def test_a_root_whose_generation_is_too_high_has_no_ancestors() -> None:
+    """A damaged row; a revert of a range would take commits for ones that are in the branch already."""
+    graph = Graph([(0, [], 0), (1, [], 0)])
+    root = graph.commits[graph.ids[1]]
+    graph.commits[graph.ids[1]] = replace(root, generation=5)
+    assert not await is_ancestor(graph.read, graph.ids[0], graph.ids[1])
 
 
 async def test_commits_of_one_generation_are_read_together() -> None:

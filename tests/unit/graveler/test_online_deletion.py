@@ -20,7 +20,9 @@ from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId, physical_path
 from tarn.kv.keys import copied_note
 from tarn.kv.port import OutcomeUnknownError
-from tarn_graveler.collection.online_deletion import OnlineDeletion, OnlineSettings
+from tarn.telemetry.meters import Meters
+from tarn_graveler.collection.online_deletion import OUTCOMES, OnlineDeletion, OnlineSettings
+from tarn_graveler.metrics import register_replica
 
 DELAY_S = 600.0
 SIDE = BranchId("side")
@@ -120,6 +122,23 @@ async def test_an_overwritten_object_goes_after_the_delay(online: Online) -> Non
     assert await online.deletion.step() == 1
     assert not await online.there(first)
     assert await online.there(second)
+
+
+async def test_a_replica_tells_what_became_of_its_replaced_rows(online: Online) -> None:
+    meters, graveler = Meters(), online.lake.graveler
+    register_replica(meters, online.lake.clock, graveler, graveler.committed, None)
+
+    def told() -> dict[str, float]:
+        found = {labels["outcome"]: value for labels, value in meters.samples("online.rows")}
+        assert set(found) == set(OUTCOMES)
+        return {outcome: count for outcome, count in found.items() if count}
+
+    assert told() == {}
+    await online.put("a")
+    await online.put("a")
+    assert told() == {"queued": 1}
+    await online.pass_delay()
+    assert told() == {"queued": 1, "deleted": 1}
 
 
 async def test_a_deleted_object_goes_after_the_delay(online: Online) -> None:

@@ -63,6 +63,7 @@ async def test_a_pull_request_is_opened_reviewed_and_merged(service: Service) ->
     await reviewed(service, service.admin, pull_id)
     made = await service.graveler.merge_pull_request(ann, "lake", pull_id)
     assert made.pull_request.state == pb.PULL_REQUEST_STATE_MERGED
+    assert made.pull_request.author == "ann"
     assert made.pull_request.merge_commit_id == made.commit.commit_id
     assert await service.size("main", "of-dev") == 1
     assert len(made.commit.parent_ids) == 2
@@ -235,6 +236,7 @@ async def test_the_number_and_the_size_of_comments_are_bounded(service: Service)
         repository, 1, lambda now: replace(now, event_count=1, text_bytes=256 * 1024 - 3)
     )
     assert await reason_of(comment(service.admin, "lake", pull_id, "four")) is Reason.QUOTA_EXCEEDED
+    await comment(service.admin, "lake", pull_id, "all")
     await pulls.change(repository, 1, lambda now: replace(now, event_count=EVENTS_MAX))
     await service.graveler.merge_pull_request(service.admin, "lake", pull_id)
 
@@ -402,6 +404,24 @@ async def test_opening_again_beside_a_creation_leaves_one_open_request(
         service.admin, "lake", states=[pb.PULL_REQUEST_STATE_OPEN]
     )
     assert [each.title for each in page.pull_requests] == ["New"]
+
+
+async def test_a_request_that_is_merged_while_it_is_opened_again_stays_merged(
+    service: Service, running: Running
+) -> None:
+    pull_id = await opened(service)
+    await service.graveler.close_pull_request(service.admin, "lake", pull_id)
+    gate = service.replicas.kv.hold("set_if", RepositoryKeys.PULL_INDEX)
+    reopening = running.start(service.graveler.reopen_pull_request(service.admin, "lake", pull_id))
+    await reached(gate)
+    async with service.another_replica() as other:
+        await other.graveler.reopen_pull_request(service.admin, "lake", pull_id)
+        made = await other.graveler.merge_pull_request(service.admin, "lake", pull_id)
+    gate.open()
+    assert await reason_of(reopening) is Reason.PULL_REQUEST_NOT_OPEN
+    found = (await service.graveler.get_pull_request(service.admin, "lake", pull_id)).pull_request
+    assert found.state == pb.PULL_REQUEST_STATE_MERGED
+    assert found.merge_commit_id == made.commit.commit_id
 
 
 # ---- rules

@@ -293,6 +293,24 @@ async def test_the_row_of_a_name_goes_with_its_ref_and_only_with_it(lake: Lake) 
     assert not await is_named()
 
 
+async def test_a_name_is_not_released_under_a_record_whose_write_no_plain_read_shows_yet(
+    lake: Lake,
+) -> None:
+    """Else another ref could take the name, and the branch and a tag would both have it."""
+    await tag(lake)
+    refs = lake.graveler.repositories.keys_of(lake.repository).refs
+    (record,) = await lake.kv.get_many(refs, [ROWS["tag"]])
+    assert record is not None
+    await lake.kv.delete_if(refs, ROWS["tag"], record.predicate)
+    lake.kv.lose("set_if", ROWS["tag"], applied=True)
+    with pytest.raises(OutcomeUnknownError):
+        await lake.kv.set_if(refs, ROWS["tag"], record.value, None)
+    assert await lake.kv.get_many(refs, [ROWS["tag"]]) == [None]
+    await lake.graveler.names.release(lake.repository, NAME)
+    assert await lake.kv.get_many(refs, [ROWS["name"]]) != [None]
+    assert (await refusal(branch(lake))).reason is Reason.TAG_EXISTS
+
+
 async def test_a_creator_waits_for_another_one_that_is_alive(
     lake: Lake, other: Lake, running: Running
 ) -> None:

@@ -23,9 +23,11 @@ from lake_tasks import (
 )
 from tests.support.faults.gates import HeldOperation, Late
 
-from tarn.core.errors import Reason
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.task import RUN_US_MAX, RUNS_MAX, TaskState
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
+from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.records.branches import BranchVersion
 from tarn_proto.graveler.v1 import task_service_pb2 as pb
 
 
@@ -168,6 +170,42 @@ async def test_a_queued_merge_of_a_dead_replica_is_not_told_as_refused(lake: Ser
     lake.clock.advance(LEASE_S + 1)
     async with lake.another_replica() as other:
         await look(other)
+        task = await done(other, name)
+    await late.land()
+    assert late.landed == (task.state == pb.TASK_STATE_SUCCEEDED)
+    assert len(await merges_of(lake, name)) == (task.state == pb.TASK_STATE_SUCCEEDED)
+
+
+async def test_a_queued_merge_is_not_told_as_cancelled_by_a_replica_that_cannot_settle_it(
+    lake: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The store fails while it changes the record; the reflog, which it can read, has no merge yet."""
+    name, kv = task_id(lake), lake.replicas.kv
+    late = kv.delay(MAIN_KEY)
+    await lake.graveler.start_merge(lake.admin, a_merge(), task_id=name)
+    gate = HeldOperation(after_request(late), after=False)
+    kv._gates.append(gate)
+    await reached(gate)
+    await kill(lake)
+    await lake.graveler.cancel_task(lake.admin, "lake", name)
+    lake.clock.advance(LEASE_S + 1)
+    failed = asyncio.Event()
+    seal = BranchHandle.seal
+
+    async def failing(handle: BranchHandle) -> BranchVersion:
+        if failed.is_set():
+            return await seal(handle)
+        failed.set()
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the store does not answer")
+
+    monkeypatch.setattr(BranchHandle, "seal", failing)
+    async with lake.another_replica() as other:
+        await look(other)
+        async with asyncio.timeout(5.0):
+            await failed.wait()
+        for _ in range(20):  # its pause begins after some ticks
+            await ticks()
+            lake.clock.advance(1)
         task = await done(other, name)
     await late.land()
     assert late.landed == (task.state == pb.TASK_STATE_SUCCEEDED)

@@ -165,6 +165,26 @@ async def test_an_object_that_was_staged_under_a_claim_that_was_given_up_is_foun
     assert await lake.get("big") == 3, "the late row lies below"
 
 
+async def test_an_upload_that_an_earlier_completion_may_have_staged_is_not_open_again(
+    lake: Lake,
+) -> None:
+    """A later completion fails before it stages, for a wrong part list, and says that it staged nothing. The upload
+    still cannot be aborted: the earlier call may be on its way to the row."""
+    await lake.put("warm", 0)
+    upload_id = await begin(lake)
+    uploads = lake.graveler.uploads
+    first = await claim(lake, upload_id)
+    lake.kv.lose("set_many", lake.row_key("big"), applied=False)
+    with pytest.raises(OutcomeUnknownError):
+        await finish(lake, upload_id, first, 1)
+    await uploads.reopen(lake.repository, upload_id, first, may_be_staged=True)
+    second = await claim(lake, upload_id)
+    await uploads.reopen(lake.repository, upload_id, second)
+    assert await refused(uploads.abort(lake.repository, upload_id)) is Reason.UPLOAD_BUSY
+    await finish(lake, upload_id, await claim(lake, upload_id), 1)
+    assert await lake.get("big") == 1
+
+
 async def test_a_silent_claim_is_taken_over_after_five_minutes_and_not_before(lake: Lake) -> None:
     uploads = lake.graveler.uploads
     upload_id = await begin(lake)

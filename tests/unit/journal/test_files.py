@@ -193,6 +193,14 @@ def test_files_are_bounded_when_they_are_written(monkeypatch: pytest.MonkeyPatch
         encode_file(table_of([]), msgspec.structs.replace(FOOTER, branches=many))
 
 
+def test_a_footer_that_no_reader_takes_is_not_written() -> None:
+    token = TokenFooter("t0", 0, 0)
+    twice = msgspec.structs.replace(FOOTER, branches=(BranchFooter("main", 3, (token, token)),))
+    with pytest.raises(TarnError, match="twice") as raised:
+        encode_file(table_of(ROWS), twice)
+    assert raised.value.kind is Kind.INVALID
+
+
 def test_an_event_keeps_the_id_of_its_first_attempt() -> None:
     event = pb.JournalEvent(
         time_us=1,

@@ -14,7 +14,7 @@ from tarn.kv.embedded import open_embedded
 from tarn.kv.fence import fence_partition
 from tarn.kv.mem import MemKv
 from tarn.kv.port import OutcomeUnknownError, Partition, Predicate, Row
-from tarn.kv.transfer.layout import is_empty
+from tarn.snapshot.store.layout import is_empty
 
 MINUTE = {"graveler.drop_delay": "60000ms", "graveler.clock_skew": "5000ms"}
 CENTRE = {"metadata.db.cassandra.local_datacenter": "berlin"}

@@ -14,7 +14,6 @@ from lakefs_lab import NAMESPACE, Recorded, opened, recorded, shown
 from tarn.core.entry import Entry
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.rules import Rules, Settings
-from tarn.dump.transfer import Transfer
 from tarn.lakefs import importing
 from tarn.lakefs.conversion import entry_from
 from tarn.lakefs.history import DumpIds
@@ -22,6 +21,7 @@ from tarn.lakefs.records import PeerEntry
 from tarn.lakefs.server import protections_of
 from tarn.lakefs.source import FolderSource
 from tarn.lakefs.state import CopiedBlock, ImportState
+from tarn.snapshot.repository.transfer import Transfer
 
 
 class KilledError(Exception):

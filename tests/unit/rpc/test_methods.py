@@ -32,6 +32,7 @@ READS = {
         "GetCommit",
         "MeasureRef",
         "GetCompactionPause",
+        "ListCompactors",
         "ListCommits",
         "AnnotatePaths",
         "DiffRefs",

@@ -25,9 +25,10 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import duration_pb2 as google_dot_protobuf_dot_duration__pb2
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
+from tarn_proto.graveler.v1 import staging_event_service_pb2 as tarn__proto_dot_graveler_dot_v1_dot_staging__event__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/tarn_proto/graveler/v1/compaction_service.proto\x12\x10tarn.graveler.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\x80\x01\n\x0f\x43ompactionPause\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x1b\n\x19GetCompactionPauseRequest\"N\n\x1aGetCompactionPauseResponse\x12\x30\n\x05pause\x18\x01 \x01(\x0b\x32!.tarn.graveler.v1.CompactionPause\"M\n\x19SetCompactionPauseRequest\x12\x14\n\nduration_s\x18\x01 \x01(\rH\x00\x12\x10\n\x06resume\x18\x02 \x01(\x08H\x00\x42\x08\n\x06\x63hange\"N\n\x1aSetCompactionPauseResponse\x12\x30\n\x05pause\x18\x01 \x01(\x0b\x32!.tarn.graveler.v1.CompactionPause\"f\n\x14\x43ompactBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x12\x15\n\ris_background\x18\x04 \x01(\x08\"\xa8\x02\n\x15\x43ompactBranchResponse\x12\x34\n\x07outcome\x18\x01 \x01(\x0e\x32#.tarn.graveler.v1.CompactionOutcome\x12\x11\n\trows_read\x18\x02 \x01(\x03\x12\x14\n\x0crows_written\x18\x03 \x01(\x03\x12\x1a\n\x12tombstones_removed\x18\x04 \x01(\x03\x12\x14\n\x0ctokens_taken\x18\x05 \x01(\x05\x12+\n\x08\x64uration\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1e\n\x16\x63ompacted_metarange_id\x18\x07 \x01(\t\x12\x31\n\rrunning_since\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Y\n\x1bGetStagingStatisticsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x10\n\x08rows_max\x18\x03 \x01(\x05\"\xc4\x03\n\x1cGetStagingStatisticsResponse\x12\x1a\n\x12sealed_token_count\x18\x01 \x01(\x05\x12\x11\n\trow_count\x18\x02 \x01(\x03\x12\x17\n\x0ftombstone_count\x18\x03 \x01(\x03\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\x12\x14\n\x0cis_truncated\x18\x05 \x01(\x08\x12\x35\n\x11oldest_write_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1e\n\x16\x63ompacted_metarange_id\x18\x07 \x01(\t\x12\x1b\n\x13\x63ompacted_row_count\x18\x08 \x01(\x03\x12\x39\n\x15\x63ompaction_start_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x38\n\x14last_compaction_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tcommit_id\x18\x0b \x01(\t\x12\x18\n\x10listed_rows_read\x18\x0c \x01(\x04\x12\x1c\n\x14listed_rows_returned\x18\r \x01(\x04*\xc2\x01\n\x11\x43ompactionOutcome\x12\"\n\x1e\x43OMPACTION_OUTCOME_UNSPECIFIED\x10\x00\x12 \n\x1c\x43OMPACTION_OUTCOME_COMPACTED\x10\x01\x12$\n COMPACTION_OUTCOME_NOTHING_TO_DO\x10\x02\x12!\n\x1d\x43OMPACTION_OUTCOME_SUPERSEDED\x10\x03\x12\x1e\n\x1a\x43OMPACTION_OUTCOME_RUNNING\x10\x04\x32\xa9\x05\n\x11\x43ompactionService\x12\xaa\x01\n\rCompactBranch\x12&.tarn.graveler.v1.CompactBranchRequest\x1a\'.tarn.graveler.v1.CompactBranchResponse\"H\xa2\xbb\x18\x44\n\x0b\x43ompactRepo\x12-repository/{repository_id}/branch/{branch_id}2\x06\x61lways\x12\xb4\x01\n\x14GetStagingStatistics\x12-.tarn.graveler.v1.GetStagingStatisticsRequest\x1a..tarn.graveler.v1.GetStagingStatisticsResponse\"=\x90\x02\x01\xa2\xbb\x18\x36\n\x08ReadRepo\x12*repository/{repository_id}/ref/{branch_id}\x12\x98\x01\n\x12GetCompactionPause\x12+.tarn.graveler.v1.GetCompactionPauseRequest\x1a,.tarn.graveler.v1.GetCompactionPauseResponse\"\'\x90\x02\x01\xa2\xbb\x18 \n\x10ManageCompaction\x12\x0crepository/*\x12\x94\x01\n\x12SetCompactionPause\x12+.tarn.graveler.v1.SetCompactionPauseRequest\x1a,.tarn.graveler.v1.SetCompactionPauseResponse\"#\xa2\xbb\x18\x1f\n\x10ManageCompaction\x12\x0b\x63ompactor/*b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n/tarn_proto/graveler/v1/compaction_service.proto\x12\x10tarn.graveler.v1\x1a\x1egoogle/protobuf/duration.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x1ftarn_proto/common/v1/rule.proto\x1a\x32tarn_proto/graveler/v1/staging_event_service.proto\"\x17\n\x15ListCompactorsRequest\"Q\n\x16ListCompactorsResponse\x12\x37\n\ncompactors\x18\x01 \x03(\x0b\x32#.tarn.graveler.v1.WatchingCompactor\"w\n\x11WatchingCompactor\x12\x31\n\x06report\x18\x01 \x01(\x0b\x32!.tarn.graveler.v1.CompactorReport\x12/\n\x0breport_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x80\x01\n\x0f\x43ompactionPause\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x1b\n\x19GetCompactionPauseRequest\"N\n\x1aGetCompactionPauseResponse\x12\x30\n\x05pause\x18\x01 \x01(\x0b\x32!.tarn.graveler.v1.CompactionPause\"M\n\x19SetCompactionPauseRequest\x12\x14\n\nduration_s\x18\x01 \x01(\rH\x00\x12\x10\n\x06resume\x18\x02 \x01(\x08H\x00\x42\x08\n\x06\x63hange\"N\n\x1aSetCompactionPauseResponse\x12\x30\n\x05pause\x18\x01 \x01(\x0b\x32!.tarn.graveler.v1.CompactionPause\"f\n\x14\x43ompactBranchRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\r\n\x05\x66orce\x18\x03 \x01(\x08\x12\x15\n\ris_background\x18\x04 \x01(\x08\"\xa8\x02\n\x15\x43ompactBranchResponse\x12\x34\n\x07outcome\x18\x01 \x01(\x0e\x32#.tarn.graveler.v1.CompactionOutcome\x12\x11\n\trows_read\x18\x02 \x01(\x03\x12\x14\n\x0crows_written\x18\x03 \x01(\x03\x12\x1a\n\x12tombstones_removed\x18\x04 \x01(\x03\x12\x14\n\x0ctokens_taken\x18\x05 \x01(\x05\x12+\n\x08\x64uration\x18\x06 \x01(\x0b\x32\x19.google.protobuf.Duration\x12\x1e\n\x16\x63ompacted_metarange_id\x18\x07 \x01(\t\x12\x31\n\rrunning_since\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"Y\n\x1bGetStagingStatisticsRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x10\n\x08rows_max\x18\x03 \x01(\x05\"\xc4\x03\n\x1cGetStagingStatisticsResponse\x12\x1a\n\x12sealed_token_count\x18\x01 \x01(\x05\x12\x11\n\trow_count\x18\x02 \x01(\x03\x12\x17\n\x0ftombstone_count\x18\x03 \x01(\x03\x12\x12\n\nsize_bytes\x18\x04 \x01(\x03\x12\x14\n\x0cis_truncated\x18\x05 \x01(\x08\x12\x35\n\x11oldest_write_time\x18\x06 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x1e\n\x16\x63ompacted_metarange_id\x18\x07 \x01(\t\x12\x1b\n\x13\x63ompacted_row_count\x18\x08 \x01(\x03\x12\x39\n\x15\x63ompaction_start_time\x18\t \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x38\n\x14last_compaction_time\x18\n \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x11\n\tcommit_id\x18\x0b \x01(\t\x12\x18\n\x10listed_rows_read\x18\x0c \x01(\x04\x12\x1c\n\x14listed_rows_returned\x18\r \x01(\x04*\xc2\x01\n\x11\x43ompactionOutcome\x12\"\n\x1e\x43OMPACTION_OUTCOME_UNSPECIFIED\x10\x00\x12 \n\x1c\x43OMPACTION_OUTCOME_COMPACTED\x10\x01\x12$\n COMPACTION_OUTCOME_NOTHING_TO_DO\x10\x02\x12!\n\x1d\x43OMPACTION_OUTCOME_SUPERSEDED\x10\x03\x12\x1e\n\x1a\x43OMPACTION_OUTCOME_RUNNING\x10\x04\x32\xb8\x06\n\x11\x43ompactionService\x12\xaa\x01\n\rCompactBranch\x12&.tarn.graveler.v1.CompactBranchRequest\x1a\'.tarn.graveler.v1.CompactBranchResponse\"H\xa2\xbb\x18\x44\n\x0b\x43ompactRepo\x12-repository/{repository_id}/branch/{branch_id}2\x06\x61lways\x12\xb4\x01\n\x14GetStagingStatistics\x12-.tarn.graveler.v1.GetStagingStatisticsRequest\x1a..tarn.graveler.v1.GetStagingStatisticsResponse\"=\x90\x02\x01\xa2\xbb\x18\x36\n\x08ReadRepo\x12*repository/{repository_id}/ref/{branch_id}\x12\x98\x01\n\x12GetCompactionPause\x12+.tarn.graveler.v1.GetCompactionPauseRequest\x1a,.tarn.graveler.v1.GetCompactionPauseResponse\"\'\x90\x02\x01\xa2\xbb\x18 \n\x10ManageCompaction\x12\x0crepository/*\x12\x94\x01\n\x12SetCompactionPause\x12+.tarn.graveler.v1.SetCompactionPauseRequest\x1a,.tarn.graveler.v1.SetCompactionPauseResponse\"#\xa2\xbb\x18\x1f\n\x10ManageCompaction\x12\x0b\x63ompactor/*\x12\x8c\x01\n\x0eListCompactors\x12\'.tarn.graveler.v1.ListCompactorsRequest\x1a(.tarn.graveler.v1.ListCompactorsResponse\"\'\x90\x02\x01\xa2\xbb\x18 \n\x10ManageCompaction\x12\x0crepository/*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -42,26 +43,34 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_COMPACTIONSERVICE'].methods_by_name['GetCompactionPause']._serialized_options = b'\220\002\001\242\273\030 \n\020ManageCompaction\022\014repository/*'
   _globals['_COMPACTIONSERVICE'].methods_by_name['SetCompactionPause']._loaded_options = None
   _globals['_COMPACTIONSERVICE'].methods_by_name['SetCompactionPause']._serialized_options = b'\242\273\030\037\n\020ManageCompaction\022\013compactor/*'
-  _globals['_COMPACTIONOUTCOME']._serialized_start=1516
-  _globals['_COMPACTIONOUTCOME']._serialized_end=1710
-  _globals['_COMPACTIONPAUSE']._serialized_start=168
-  _globals['_COMPACTIONPAUSE']._serialized_end=296
-  _globals['_GETCOMPACTIONPAUSEREQUEST']._serialized_start=298
-  _globals['_GETCOMPACTIONPAUSEREQUEST']._serialized_end=325
-  _globals['_GETCOMPACTIONPAUSERESPONSE']._serialized_start=327
-  _globals['_GETCOMPACTIONPAUSERESPONSE']._serialized_end=405
-  _globals['_SETCOMPACTIONPAUSEREQUEST']._serialized_start=407
-  _globals['_SETCOMPACTIONPAUSEREQUEST']._serialized_end=484
-  _globals['_SETCOMPACTIONPAUSERESPONSE']._serialized_start=486
-  _globals['_SETCOMPACTIONPAUSERESPONSE']._serialized_end=564
-  _globals['_COMPACTBRANCHREQUEST']._serialized_start=566
-  _globals['_COMPACTBRANCHREQUEST']._serialized_end=668
-  _globals['_COMPACTBRANCHRESPONSE']._serialized_start=671
-  _globals['_COMPACTBRANCHRESPONSE']._serialized_end=967
-  _globals['_GETSTAGINGSTATISTICSREQUEST']._serialized_start=969
-  _globals['_GETSTAGINGSTATISTICSREQUEST']._serialized_end=1058
-  _globals['_GETSTAGINGSTATISTICSRESPONSE']._serialized_start=1061
-  _globals['_GETSTAGINGSTATISTICSRESPONSE']._serialized_end=1513
-  _globals['_COMPACTIONSERVICE']._serialized_start=1713
-  _globals['_COMPACTIONSERVICE']._serialized_end=2394
+  _globals['_COMPACTIONSERVICE'].methods_by_name['ListCompactors']._loaded_options = None
+  _globals['_COMPACTIONSERVICE'].methods_by_name['ListCompactors']._serialized_options = b'\220\002\001\242\273\030 \n\020ManageCompaction\022\014repository/*'
+  _globals['_COMPACTIONOUTCOME']._serialized_start=1797
+  _globals['_COMPACTIONOUTCOME']._serialized_end=1991
+  _globals['_LISTCOMPACTORSREQUEST']._serialized_start=219
+  _globals['_LISTCOMPACTORSREQUEST']._serialized_end=242
+  _globals['_LISTCOMPACTORSRESPONSE']._serialized_start=244
+  _globals['_LISTCOMPACTORSRESPONSE']._serialized_end=325
+  _globals['_WATCHINGCOMPACTOR']._serialized_start=327
+  _globals['_WATCHINGCOMPACTOR']._serialized_end=446
+  _globals['_COMPACTIONPAUSE']._serialized_start=449
+  _globals['_COMPACTIONPAUSE']._serialized_end=577
+  _globals['_GETCOMPACTIONPAUSEREQUEST']._serialized_start=579
+  _globals['_GETCOMPACTIONPAUSEREQUEST']._serialized_end=606
+  _globals['_GETCOMPACTIONPAUSERESPONSE']._serialized_start=608
+  _globals['_GETCOMPACTIONPAUSERESPONSE']._serialized_end=686
+  _globals['_SETCOMPACTIONPAUSEREQUEST']._serialized_start=688
+  _globals['_SETCOMPACTIONPAUSEREQUEST']._serialized_end=765
+  _globals['_SETCOMPACTIONPAUSERESPONSE']._serialized_start=767
+  _globals['_SETCOMPACTIONPAUSERESPONSE']._serialized_end=845
+  _globals['_COMPACTBRANCHREQUEST']._serialized_start=847
+  _globals['_COMPACTBRANCHREQUEST']._serialized_end=949
+  _globals['_COMPACTBRANCHRESPONSE']._serialized_start=952
+  _globals['_COMPACTBRANCHRESPONSE']._serialized_end=1248
+  _globals['_GETSTAGINGSTATISTICSREQUEST']._serialized_start=1250
+  _globals['_GETSTAGINGSTATISTICSREQUEST']._serialized_end=1339
+  _globals['_GETSTAGINGSTATISTICSRESPONSE']._serialized_start=1342
+  _globals['_GETSTAGINGSTATISTICSRESPONSE']._serialized_end=1794
+  _globals['_COMPACTIONSERVICE']._serialized_start=1994
+  _globals['_COMPACTIONSERVICE']._serialized_end=2818
 # @@protoc_insertion_point(module_scope)

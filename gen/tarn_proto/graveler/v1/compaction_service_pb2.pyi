@@ -3,10 +3,12 @@ import datetime
 from google.protobuf import duration_pb2 as _duration_pb2
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from tarn_proto.common.v1 import rule_pb2 as _rule_pb2
+from tarn_proto.graveler.v1 import staging_event_service_pb2 as _staging_event_service_pb2
+from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
-from collections.abc import Mapping as _Mapping
+from collections.abc import Iterable as _Iterable, Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -23,6 +25,24 @@ COMPACTION_OUTCOME_COMPACTED: CompactionOutcome
 COMPACTION_OUTCOME_NOTHING_TO_DO: CompactionOutcome
 COMPACTION_OUTCOME_SUPERSEDED: CompactionOutcome
 COMPACTION_OUTCOME_RUNNING: CompactionOutcome
+
+class ListCompactorsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class ListCompactorsResponse(_message.Message):
+    __slots__ = ("compactors",)
+    COMPACTORS_FIELD_NUMBER: _ClassVar[int]
+    compactors: _containers.RepeatedCompositeFieldContainer[WatchingCompactor]
+    def __init__(self, compactors: _Optional[_Iterable[_Union[WatchingCompactor, _Mapping]]] = ...) -> None: ...
+
+class WatchingCompactor(_message.Message):
+    __slots__ = ("report", "report_time")
+    REPORT_FIELD_NUMBER: _ClassVar[int]
+    REPORT_TIME_FIELD_NUMBER: _ClassVar[int]
+    report: _staging_event_service_pb2.CompactorReport
+    report_time: _timestamp_pb2.Timestamp
+    def __init__(self, report: _Optional[_Union[_staging_event_service_pb2.CompactorReport, _Mapping]] = ..., report_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ...) -> None: ...
 
 class CompactionPause(_message.Message):
     __slots__ = ("user_id", "start_time", "end_time")

@@ -52,6 +52,14 @@ class CompactionService(Protocol):
         """
         ...
 
+    async def ListCompactors(
+        self, request: pb.ListCompactorsRequest, permit: Permit, /
+    ) -> pb.ListCompactorsResponse:
+        """Lists the compactors that watch the replica that answers; each watches all replicas. What they do is what
+        they told last, at most some 20 seconds ago while they run. Who has told nothing for a minute is left out.
+        """
+        ...
+
 
 class CompactionServiceClient:
     """Calls of `CompactionService` over any transport. They raise the `TarnError` that the handler raised."""
@@ -92,6 +100,15 @@ class CompactionServiceClient:
         """
         answer = await self._transport.unary(_COMPACTION_SERVICE, "SetCompactionPause", request, call)
         return expect(answer, pb.SetCompactionPauseResponse)
+
+    async def ListCompactors(
+        self, request: pb.ListCompactorsRequest, call: Call
+    ) -> pb.ListCompactorsResponse:
+        """Lists the compactors that watch the replica that answers; each watches all replicas. What they do is what
+        they told last, at most some 20 seconds ago while they run. Who has told nothing for a minute is left out.
+        """
+        answer = await self._transport.unary(_COMPACTION_SERVICE, "ListCompactors", request, call)
+        return expect(answer, pb.ListCompactorsResponse)
 
 
 def compaction_service(

@@ -22,38 +22,46 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
+from tarn_proto.common.v1 import bound_pb2 as tarn__proto_dot_common_dot_v1_dot_bound__pb2
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n2tarn_proto/graveler/v1/staging_event_service.proto\x12\x10tarn.graveler.v1\x1a\x1ftarn_proto/common/v1/rule.proto\"P\n\x13WatchStagingRequest\x12\x10\n\x08start_id\x18\x01 \x01(\x0c\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\x12\x0f\n\x07wait_ms\x18\x03 \x01(\r\"\x80\x01\n\x14WatchStagingResponse\x12-\n\x06tokens\x18\x01 \x03(\x0b\x32\x1d.tarn.graveler.v1.StagedToken\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x10\n\x08start_id\x18\x03 \x01(\x0c\x12\x15\n\ris_incomplete\x18\x04 \x01(\x08\"\xf4\x01\n\x0bStagedToken\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x10\n\x08token_id\x18\x03 \x01(\t\x12\x0c\n\x04rows\x18\x04 \x01(\x04\x12\x12\n\ntombstones\x18\x05 \x01(\x04\x12\x12\n\nsize_bytes\x18\x06 \x01(\x04\x12\x18\n\x10listed_rows_read\x18\x07 \x01(\x04\x12\x1c\n\x14listed_rows_returned\x18\x08 \x01(\x04\x12\x11\n\tis_sealed\x18\t \x01(\x08\x12\x12\n\nis_removed\x18\n \x01(\x08\x12\x14\n\x0cis_committed\x18\x0b \x01(\x08\"d\n\x19ListStagedBranchesRequest\x12\x1b\n\x13\x61\x66ter_repository_id\x18\x01 \x01(\t\x12\x17\n\x0f\x61\x66ter_branch_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\"\x82\x01\n\x1aListStagedBranchesResponse\x12\x30\n\x08\x62ranches\x18\x01 \x03(\x0b\x32\x1e.tarn.graveler.v1.StagedBranch\x12\x1a\n\x12next_repository_id\x18\x02 \x01(\t\x12\x16\n\x0enext_branch_id\x18\x03 \x01(\t\"O\n\x0cStagedBranch\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x15\n\rsealed_tokens\x18\x03 \x01(\r\"S\n\x15MeasureStagingRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x10\n\x08rows_max\x18\x03 \x01(\x05\"\x87\x01\n\x16MeasureStagingResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\t\x12\x0c\n\x04rows\x18\x02 \x01(\x04\x12\x12\n\ntombstones\x18\x03 \x01(\x04\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x14\n\x0cis_truncated\x18\x05 \x01(\x08\x12\x0e\n\x06\x61ge_ms\x18\x06 \x01(\x04\x32\xe9\x03\n\x13StagingEventService\x12\x86\x01\n\x0cWatchStaging\x12%.tarn.graveler.v1.WatchStagingRequest\x1a&.tarn.graveler.v1.WatchStagingResponse\"\'\x90\x02\x01\xa2\xbb\x18 \n\x10ManageCompaction\x12\x0crepository/*\x12\x98\x01\n\x12ListStagedBranches\x12+.tarn.graveler.v1.ListStagedBranchesRequest\x1a,.tarn.graveler.v1.ListStagedBranchesResponse\"\'\x90\x02\x01\xa2\xbb\x18 \n\x10ManageCompaction\x12\x0crepository/*\x12\xad\x01\n\x0eMeasureStaging\x12\'.tarn.graveler.v1.MeasureStagingRequest\x1a(.tarn.graveler.v1.MeasureStagingResponse\"H\x90\x02\x01\xa2\xbb\x18\x41\n\x10ManageCompaction\x12-repository/{repository_id}/branch/{branch_id}b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n2tarn_proto/graveler/v1/staging_event_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a tarn_proto/common/v1/bound.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"\x83\x01\n\x13WatchStagingRequest\x12\x10\n\x08start_id\x18\x01 \x01(\x0c\x12\x16\n\x0e\x61\x66ter_sequence\x18\x02 \x01(\x04\x12\x0f\n\x07wait_ms\x18\x03 \x01(\r\x12\x31\n\x06report\x18\x04 \x01(\x0b\x32!.tarn.graveler.v1.CompactorReport\"\xf6\x01\n\x0f\x43ompactorReport\x12\x14\n\x0c\x63ompactor_id\x18\x01 \x01(\t\x12.\n\nstart_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x62ranch_count\x18\x03 \x01(\r\x12\x11\n\tdue_count\x18\x04 \x01(\r\x12\x15\n\rfailing_count\x18\x05 \x01(\r\x12\x36\n\x07running\x18\x06 \x03(\x0b\x32\x1f.tarn.graveler.v1.CompactorWorkB\x04\xa8\xbb\x18\x10\x12\x13\n\x0b\x63ompactions\x18\x07 \x01(\x04\x12\x10\n\x08\x66\x61ilures\x18\x08 \x01(\x04\"9\n\rCompactorWork\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\"\x80\x01\n\x14WatchStagingResponse\x12-\n\x06tokens\x18\x01 \x03(\x0b\x32\x1d.tarn.graveler.v1.StagedToken\x12\x10\n\x08sequence\x18\x02 \x01(\x04\x12\x10\n\x08start_id\x18\x03 \x01(\x0c\x12\x15\n\ris_incomplete\x18\x04 \x01(\x08\"\xf4\x01\n\x0bStagedToken\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x10\n\x08token_id\x18\x03 \x01(\t\x12\x0c\n\x04rows\x18\x04 \x01(\x04\x12\x12\n\ntombstones\x18\x05 \x01(\x04\x12\x12\n\nsize_bytes\x18\x06 \x01(\x04\x12\x18\n\x10listed_rows_read\x18\x07 \x01(\x04\x12\x1c\n\x14listed_rows_returned\x18\x08 \x01(\x04\x12\x11\n\tis_sealed\x18\t \x01(\x08\x12\x12\n\nis_removed\x18\n \x01(\x08\x12\x14\n\x0cis_committed\x18\x0b \x01(\x08\"d\n\x19ListStagedBranchesRequest\x12\x1b\n\x13\x61\x66ter_repository_id\x18\x01 \x01(\t\x12\x17\n\x0f\x61\x66ter_branch_id\x18\x02 \x01(\t\x12\x11\n\tpage_size\x18\x03 \x01(\x05\"\x82\x01\n\x1aListStagedBranchesResponse\x12\x30\n\x08\x62ranches\x18\x01 \x03(\x0b\x32\x1e.tarn.graveler.v1.StagedBranch\x12\x1a\n\x12next_repository_id\x18\x02 \x01(\t\x12\x16\n\x0enext_branch_id\x18\x03 \x01(\t\"O\n\x0cStagedBranch\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x15\n\rsealed_tokens\x18\x03 \x01(\r\"S\n\x15MeasureStagingRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tbranch_id\x18\x02 \x01(\t\x12\x10\n\x08rows_max\x18\x03 \x01(\x05\"\x87\x01\n\x16MeasureStagingResponse\x12\x11\n\ttoken_ids\x18\x01 \x03(\t\x12\x0c\n\x04rows\x18\x02 \x01(\x04\x12\x12\n\ntombstones\x18\x03 \x01(\x04\x12\x12\n\nsize_bytes\x18\x04 \x01(\x04\x12\x14\n\x0cis_truncated\x18\x05 \x01(\x08\x12\x0e\n\x06\x61ge_ms\x18\x06 \x01(\x04\x32\xe9\x03\n\x13StagingEventService\x12\x86\x01\n\x0cWatchStaging\x12%.tarn.graveler.v1.WatchStagingRequest\x1a&.tarn.graveler.v1.WatchStagingResponse\"\'\x90\x02\x01\xa2\xbb\x18 \n\x10ManageCompaction\x12\x0crepository/*\x12\x98\x01\n\x12ListStagedBranches\x12+.tarn.graveler.v1.ListStagedBranchesRequest\x1a,.tarn.graveler.v1.ListStagedBranchesResponse\"\'\x90\x02\x01\xa2\xbb\x18 \n\x10ManageCompaction\x12\x0crepository/*\x12\xad\x01\n\x0eMeasureStaging\x12\'.tarn.graveler.v1.MeasureStagingRequest\x1a(.tarn.graveler.v1.MeasureStagingResponse\"H\x90\x02\x01\xa2\xbb\x18\x41\n\x10ManageCompaction\x12-repository/{repository_id}/branch/{branch_id}b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tarn_proto.graveler.v1.staging_event_service_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
+  _globals['_COMPACTORREPORT'].fields_by_name['running']._loaded_options = None
+  _globals['_COMPACTORREPORT'].fields_by_name['running']._serialized_options = b'\250\273\030\020'
   _globals['_STAGINGEVENTSERVICE'].methods_by_name['WatchStaging']._loaded_options = None
   _globals['_STAGINGEVENTSERVICE'].methods_by_name['WatchStaging']._serialized_options = b'\220\002\001\242\273\030 \n\020ManageCompaction\022\014repository/*'
   _globals['_STAGINGEVENTSERVICE'].methods_by_name['ListStagedBranches']._loaded_options = None
   _globals['_STAGINGEVENTSERVICE'].methods_by_name['ListStagedBranches']._serialized_options = b'\220\002\001\242\273\030 \n\020ManageCompaction\022\014repository/*'
   _globals['_STAGINGEVENTSERVICE'].methods_by_name['MeasureStaging']._loaded_options = None
   _globals['_STAGINGEVENTSERVICE'].methods_by_name['MeasureStaging']._serialized_options = b'\220\002\001\242\273\030A\n\020ManageCompaction\022-repository/{repository_id}/branch/{branch_id}'
-  _globals['_WATCHSTAGINGREQUEST']._serialized_start=105
-  _globals['_WATCHSTAGINGREQUEST']._serialized_end=185
-  _globals['_WATCHSTAGINGRESPONSE']._serialized_start=188
-  _globals['_WATCHSTAGINGRESPONSE']._serialized_end=316
-  _globals['_STAGEDTOKEN']._serialized_start=319
-  _globals['_STAGEDTOKEN']._serialized_end=563
-  _globals['_LISTSTAGEDBRANCHESREQUEST']._serialized_start=565
-  _globals['_LISTSTAGEDBRANCHESREQUEST']._serialized_end=665
-  _globals['_LISTSTAGEDBRANCHESRESPONSE']._serialized_start=668
-  _globals['_LISTSTAGEDBRANCHESRESPONSE']._serialized_end=798
-  _globals['_STAGEDBRANCH']._serialized_start=800
-  _globals['_STAGEDBRANCH']._serialized_end=879
-  _globals['_MEASURESTAGINGREQUEST']._serialized_start=881
-  _globals['_MEASURESTAGINGREQUEST']._serialized_end=964
-  _globals['_MEASURESTAGINGRESPONSE']._serialized_start=967
-  _globals['_MEASURESTAGINGRESPONSE']._serialized_end=1102
-  _globals['_STAGINGEVENTSERVICE']._serialized_start=1105
-  _globals['_STAGINGEVENTSERVICE']._serialized_end=1594
+  _globals['_WATCHSTAGINGREQUEST']._serialized_start=173
+  _globals['_WATCHSTAGINGREQUEST']._serialized_end=304
+  _globals['_COMPACTORREPORT']._serialized_start=307
+  _globals['_COMPACTORREPORT']._serialized_end=553
+  _globals['_COMPACTORWORK']._serialized_start=555
+  _globals['_COMPACTORWORK']._serialized_end=612
+  _globals['_WATCHSTAGINGRESPONSE']._serialized_start=615
+  _globals['_WATCHSTAGINGRESPONSE']._serialized_end=743
+  _globals['_STAGEDTOKEN']._serialized_start=746
+  _globals['_STAGEDTOKEN']._serialized_end=990
+  _globals['_LISTSTAGEDBRANCHESREQUEST']._serialized_start=992
+  _globals['_LISTSTAGEDBRANCHESREQUEST']._serialized_end=1092
+  _globals['_LISTSTAGEDBRANCHESRESPONSE']._serialized_start=1095
+  _globals['_LISTSTAGEDBRANCHESRESPONSE']._serialized_end=1225
+  _globals['_STAGEDBRANCH']._serialized_start=1227
+  _globals['_STAGEDBRANCH']._serialized_end=1306
+  _globals['_MEASURESTAGINGREQUEST']._serialized_start=1308
+  _globals['_MEASURESTAGINGREQUEST']._serialized_end=1391
+  _globals['_MEASURESTAGINGRESPONSE']._serialized_start=1394
+  _globals['_MEASURESTAGINGRESPONSE']._serialized_end=1529
+  _globals['_STAGINGEVENTSERVICE']._serialized_start=1532
+  _globals['_STAGINGEVENTSERVICE']._serialized_end=2021
 # @@protoc_insertion_point(module_scope)

@@ -1,3 +1,7 @@
+import datetime
+
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
+from tarn_proto.common.v1 import bound_pb2 as _bound_pb2
 from tarn_proto.common.v1 import rule_pb2 as _rule_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf import descriptor as _descriptor
@@ -8,14 +12,44 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class WatchStagingRequest(_message.Message):
-    __slots__ = ("start_id", "after_sequence", "wait_ms")
+    __slots__ = ("start_id", "after_sequence", "wait_ms", "report")
     START_ID_FIELD_NUMBER: _ClassVar[int]
     AFTER_SEQUENCE_FIELD_NUMBER: _ClassVar[int]
     WAIT_MS_FIELD_NUMBER: _ClassVar[int]
+    REPORT_FIELD_NUMBER: _ClassVar[int]
     start_id: bytes
     after_sequence: int
     wait_ms: int
-    def __init__(self, start_id: _Optional[bytes] = ..., after_sequence: _Optional[int] = ..., wait_ms: _Optional[int] = ...) -> None: ...
+    report: CompactorReport
+    def __init__(self, start_id: _Optional[bytes] = ..., after_sequence: _Optional[int] = ..., wait_ms: _Optional[int] = ..., report: _Optional[_Union[CompactorReport, _Mapping]] = ...) -> None: ...
+
+class CompactorReport(_message.Message):
+    __slots__ = ("compactor_id", "start_time", "branch_count", "due_count", "failing_count", "running", "compactions", "failures")
+    COMPACTOR_ID_FIELD_NUMBER: _ClassVar[int]
+    START_TIME_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_COUNT_FIELD_NUMBER: _ClassVar[int]
+    DUE_COUNT_FIELD_NUMBER: _ClassVar[int]
+    FAILING_COUNT_FIELD_NUMBER: _ClassVar[int]
+    RUNNING_FIELD_NUMBER: _ClassVar[int]
+    COMPACTIONS_FIELD_NUMBER: _ClassVar[int]
+    FAILURES_FIELD_NUMBER: _ClassVar[int]
+    compactor_id: str
+    start_time: _timestamp_pb2.Timestamp
+    branch_count: int
+    due_count: int
+    failing_count: int
+    running: _containers.RepeatedCompositeFieldContainer[CompactorWork]
+    compactions: int
+    failures: int
+    def __init__(self, compactor_id: _Optional[str] = ..., start_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., branch_count: _Optional[int] = ..., due_count: _Optional[int] = ..., failing_count: _Optional[int] = ..., running: _Optional[_Iterable[_Union[CompactorWork, _Mapping]]] = ..., compactions: _Optional[int] = ..., failures: _Optional[int] = ...) -> None: ...
+
+class CompactorWork(_message.Message):
+    __slots__ = ("repository_id", "branch_id")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    branch_id: str
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ...) -> None: ...
 
 class WatchStagingResponse(_message.Message):
     __slots__ = ("tokens", "sequence", "start_id", "is_incomplete")

@@ -291,7 +291,7 @@ class UploadPartRecord(_message.Message):
     def __init__(self, part_number: _Optional[int] = ..., attempt: _Optional[str] = ..., size_bytes: _Optional[int] = ..., md5: _Optional[bytes] = ..., create_time_us: _Optional[int] = ..., checksum: _Optional[str] = ...) -> None: ...
 
 class CleanupRecord(_message.Message):
-    __slots__ = ("partition", "is_register", "buckets", "drop_time_us", "drop_count", "owner", "reflog", "task", "branch")
+    __slots__ = ("partition", "is_register", "buckets", "drop_time_us", "drop_count", "owner", "reflog", "task", "branch", "journal")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     IS_REGISTER_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
@@ -301,6 +301,7 @@ class CleanupRecord(_message.Message):
     REFLOG_FIELD_NUMBER: _ClassVar[int]
     TASK_FIELD_NUMBER: _ClassVar[int]
     BRANCH_FIELD_NUMBER: _ClassVar[int]
+    JOURNAL_FIELD_NUMBER: _ClassVar[int]
     partition: str
     is_register: bool
     buckets: int
@@ -310,7 +311,8 @@ class CleanupRecord(_message.Message):
     reflog: ReflogOwner
     task: TaskOwner
     branch: BranchOwner
-    def __init__(self, partition: _Optional[str] = ..., is_register: _Optional[bool] = ..., buckets: _Optional[int] = ..., drop_time_us: _Optional[int] = ..., drop_count: _Optional[int] = ..., owner: _Optional[_Union[TokenOwner, _Mapping]] = ..., reflog: _Optional[_Union[ReflogOwner, _Mapping]] = ..., task: _Optional[_Union[TaskOwner, _Mapping]] = ..., branch: _Optional[_Union[BranchOwner, _Mapping]] = ...) -> None: ...
+    journal: TokenOwner
+    def __init__(self, partition: _Optional[str] = ..., is_register: _Optional[bool] = ..., buckets: _Optional[int] = ..., drop_time_us: _Optional[int] = ..., drop_count: _Optional[int] = ..., owner: _Optional[_Union[TokenOwner, _Mapping]] = ..., reflog: _Optional[_Union[ReflogOwner, _Mapping]] = ..., task: _Optional[_Union[TaskOwner, _Mapping]] = ..., branch: _Optional[_Union[BranchOwner, _Mapping]] = ..., journal: _Optional[_Union[TokenOwner, _Mapping]] = ...) -> None: ...
 
 class BranchOwner(_message.Message):
     __slots__ = ("root", "branch_id", "repository_id")
@@ -339,13 +341,15 @@ class ReflogOwner(_message.Message):
     def __init__(self, root: _Optional[str] = ..., branch_id: _Optional[str] = ...) -> None: ...
 
 class TokenOwner(_message.Message):
-    __slots__ = ("root", "branch_id", "token_id", "look_count")
+    __slots__ = ("root", "branch_id", "token_id", "look_count", "storage_namespace")
     ROOT_FIELD_NUMBER: _ClassVar[int]
     BRANCH_ID_FIELD_NUMBER: _ClassVar[int]
     TOKEN_ID_FIELD_NUMBER: _ClassVar[int]
     LOOK_COUNT_FIELD_NUMBER: _ClassVar[int]
+    STORAGE_NAMESPACE_FIELD_NUMBER: _ClassVar[int]
     root: str
     branch_id: str
     token_id: str
     look_count: int
-    def __init__(self, root: _Optional[str] = ..., branch_id: _Optional[str] = ..., token_id: _Optional[str] = ..., look_count: _Optional[int] = ...) -> None: ...
+    storage_namespace: str
+    def __init__(self, root: _Optional[str] = ..., branch_id: _Optional[str] = ..., token_id: _Optional[str] = ..., look_count: _Optional[int] = ..., storage_namespace: _Optional[str] = ...) -> None: ...

@@ -22,17 +22,20 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from tarn_proto.store.v1 import graveler_pb2 as tarn__proto_dot_store_dot_v1_dot_graveler__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!tarn_proto/store/v1/journal.proto\x12\rtarn.store.v1\"\xb9\x01\n\x0cJournalEvent\x12\x0f\n\x07time_us\x18\x01 \x01(\x03\x12\x10\n\x08user_uid\x18\x02 \x01(\x0c\x12\x13\n\x0bsession_uid\x18\x03 \x01(\x0c\x12\x32\n\toperation\x18\x04 \x01(\x0e\x32\x1f.tarn.store.v1.JournalOperation\x12\x0b\n\x03key\x18\x05 \x01(\t\x12\x0f\n\x07payload\x18\x06 \x01(\x0c\x12\r\n\x05\x63\x61use\x18\x07 \x01(\x0c\x12\x10\n\x08\x65vent_id\x18\x08 \x01(\x0c*\xb0\x05\n\x10JournalOperation\x12!\n\x1dJOURNAL_OPERATION_UNSPECIFIED\x10\x00\x12\x19\n\x15JOURNAL_OPERATION_PUT\x10\x01\x12\x1c\n\x18JOURNAL_OPERATION_DELETE\x10\x02\x12%\n!JOURNAL_OPERATION_COMPLETE_UPLOAD\x10\x03\x12\x1a\n\x16JOURNAL_OPERATION_LINK\x10\x04\x12\x1a\n\x16JOURNAL_OPERATION_COPY\x10\x05\x12\x1b\n\x17JOURNAL_OPERATION_ERASE\x10\x06\x12\x1c\n\x18JOURNAL_OPERATION_CREATE\x10\x10\x12\x1a\n\x16JOURNAL_OPERATION_SEAL\x10\x11\x12\x1c\n\x18JOURNAL_OPERATION_COMMIT\x10\x12\x12\x1d\n\x19JOURNAL_OPERATION_COMPACT\x10\x13\x12\x1b\n\x17JOURNAL_OPERATION_RESET\x10\x14\x12\x1b\n\x17JOURNAL_OPERATION_MERGE\x10\x15\x12\x1c\n\x18JOURNAL_OPERATION_REVERT\x10\x16\x12!\n\x1dJOURNAL_OPERATION_CHERRY_PICK\x10\x17\x12\x1a\n\x16JOURNAL_OPERATION_MOVE\x10\x18\x12\x1d\n\x19JOURNAL_OPERATION_RESTORE\x10\x19\x12\x1c\n\x18JOURNAL_OPERATION_EXPIRE\x10\x1a\x12#\n\x1fJOURNAL_OPERATION_REMOVE_BRANCH\x10\x1b\x12\x1b\n\x17JOURNAL_OPERATION_TOUCH\x10\x1c\x12\x19\n\x15JOURNAL_OPERATION_SET\x10 \x12\x1c\n\x18JOURNAL_OPERATION_REMOVE\x10!b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n!tarn_proto/store/v1/journal.proto\x12\rtarn.store.v1\x1a\"tarn_proto/store/v1/graveler.proto\"\xb9\x01\n\x0cJournalEvent\x12\x0f\n\x07time_us\x18\x01 \x01(\x03\x12\x10\n\x08user_uid\x18\x02 \x01(\x0c\x12\x13\n\x0bsession_uid\x18\x03 \x01(\x0c\x12\x32\n\toperation\x18\x04 \x01(\x0e\x32\x1f.tarn.store.v1.JournalOperation\x12\x0b\n\x03key\x18\x05 \x01(\t\x12\x0f\n\x07payload\x18\x06 \x01(\x0c\x12\r\n\x05\x63\x61use\x18\x07 \x01(\x0c\x12\x10\n\x08\x65vent_id\x18\x08 \x01(\x0c\"\xa2\x01\n\x13JournalRegistration\x12\x11\n\tpartition\x18\x01 \x01(\t\x12\x0f\n\x07\x62uckets\x18\x02 \x01(\r\x12\x10\n\x08is_plain\x18\x03 \x01(\x08\x12\x0b\n\x03key\x18\x04 \x01(\x0c\x12\x11\n\tevent_key\x18\x05 \x01(\x0c\x12\x10\n\x08\x65xpected\x18\x06 \x01(\x0c\x12#\n\x05token\x18\x07 \x01(\x0b\x32\x14.tarn.store.v1.Token*\xb0\x05\n\x10JournalOperation\x12!\n\x1dJOURNAL_OPERATION_UNSPECIFIED\x10\x00\x12\x19\n\x15JOURNAL_OPERATION_PUT\x10\x01\x12\x1c\n\x18JOURNAL_OPERATION_DELETE\x10\x02\x12%\n!JOURNAL_OPERATION_COMPLETE_UPLOAD\x10\x03\x12\x1a\n\x16JOURNAL_OPERATION_LINK\x10\x04\x12\x1a\n\x16JOURNAL_OPERATION_COPY\x10\x05\x12\x1b\n\x17JOURNAL_OPERATION_ERASE\x10\x06\x12\x1c\n\x18JOURNAL_OPERATION_CREATE\x10\x10\x12\x1a\n\x16JOURNAL_OPERATION_SEAL\x10\x11\x12\x1c\n\x18JOURNAL_OPERATION_COMMIT\x10\x12\x12\x1d\n\x19JOURNAL_OPERATION_COMPACT\x10\x13\x12\x1b\n\x17JOURNAL_OPERATION_RESET\x10\x14\x12\x1b\n\x17JOURNAL_OPERATION_MERGE\x10\x15\x12\x1c\n\x18JOURNAL_OPERATION_REVERT\x10\x16\x12!\n\x1dJOURNAL_OPERATION_CHERRY_PICK\x10\x17\x12\x1a\n\x16JOURNAL_OPERATION_MOVE\x10\x18\x12\x1d\n\x19JOURNAL_OPERATION_RESTORE\x10\x19\x12\x1c\n\x18JOURNAL_OPERATION_EXPIRE\x10\x1a\x12#\n\x1fJOURNAL_OPERATION_REMOVE_BRANCH\x10\x1b\x12\x1b\n\x17JOURNAL_OPERATION_TOUCH\x10\x1c\x12\x19\n\x15JOURNAL_OPERATION_SET\x10 \x12\x1c\n\x18JOURNAL_OPERATION_REMOVE\x10!b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tarn_proto.store.v1.journal_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_JOURNALOPERATION']._serialized_start=241
-  _globals['_JOURNALOPERATION']._serialized_end=929
-  _globals['_JOURNALEVENT']._serialized_start=53
-  _globals['_JOURNALEVENT']._serialized_end=238
+  _globals['_JOURNALOPERATION']._serialized_start=442
+  _globals['_JOURNALOPERATION']._serialized_end=1130
+  _globals['_JOURNALEVENT']._serialized_start=89
+  _globals['_JOURNALEVENT']._serialized_end=274
+  _globals['_JOURNALREGISTRATION']._serialized_start=277
+  _globals['_JOURNALREGISTRATION']._serialized_end=439
 # @@protoc_insertion_point(module_scope)

@@ -1,6 +1,8 @@
+from tarn_proto.store.v1 import graveler_pb2 as _graveler_pb2
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
+from collections.abc import Mapping as _Mapping
 from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
@@ -71,3 +73,21 @@ class JournalEvent(_message.Message):
     cause: bytes
     event_id: bytes
     def __init__(self, time_us: _Optional[int] = ..., user_uid: _Optional[bytes] = ..., session_uid: _Optional[bytes] = ..., operation: _Optional[_Union[JournalOperation, str]] = ..., key: _Optional[str] = ..., payload: _Optional[bytes] = ..., cause: _Optional[bytes] = ..., event_id: _Optional[bytes] = ...) -> None: ...
+
+class JournalRegistration(_message.Message):
+    __slots__ = ("partition", "buckets", "is_plain", "key", "event_key", "expected", "token")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    BUCKETS_FIELD_NUMBER: _ClassVar[int]
+    IS_PLAIN_FIELD_NUMBER: _ClassVar[int]
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    EVENT_KEY_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_FIELD_NUMBER: _ClassVar[int]
+    TOKEN_FIELD_NUMBER: _ClassVar[int]
+    partition: str
+    buckets: int
+    is_plain: bool
+    key: bytes
+    event_key: bytes
+    expected: bytes
+    token: _graveler_pb2.Token
+    def __init__(self, partition: _Optional[str] = ..., buckets: _Optional[int] = ..., is_plain: _Optional[bool] = ..., key: _Optional[bytes] = ..., event_key: _Optional[bytes] = ..., expected: _Optional[bytes] = ..., token: _Optional[_Union[_graveler_pb2.Token, _Mapping]] = ...) -> None: ...

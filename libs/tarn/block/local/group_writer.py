@@ -22,6 +22,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Final
 
 from tarn.block.local.faults import from_os, from_sqlite
@@ -98,9 +99,11 @@ class GroupWriter:
         self._fsync = fsync
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        # Oldest first. Invariant: changed under the guard, which is notified of new requests and of the close.
+        # Oldest first. Invariant: changed under the guard. Then the thread is woken, if there is more to do.
         self._waiting: dict[asyncio.Future[int], _Request] = {}
-        self._guard = threading.Condition()
+        self._guard = threading.Lock()
+        # Not a condition: to notify it costs several calls for each write, and a queue is in C.
+        self._wakes: SimpleQueue[None] = SimpleQueue()
         self._open = True
         self._taken: list[_Waiter] = []  # taken by the thread, not answered yet
         # Changed only on the event loop's thread.
@@ -136,7 +139,7 @@ class GroupWriter:
         """Executes the queued requests, then ends the thread. Idempotent."""
         with self._guard:
             self._open = False
-            self._guard.notify()
+        self._wakes.put(None)
         await asyncio.shield(self._ended)
 
     async def _ask(self, request: _Request) -> int:
@@ -146,10 +149,10 @@ class GroupWriter:
             is_open = self._open
             if is_open:
                 self._waiting[done] = request
-                self._guard.notify()
         if not is_open:
             self._release(request)
             raise closed_error()
+        self._wakes.put(None)
         try:
             return await done
         except asyncio.CancelledError:
@@ -189,10 +192,11 @@ class GroupWriter:
 
     def _wait(self) -> bool:
         """Waits for a request. Returns False if the store is closed and the queue is empty."""
-        with self._guard:
-            while self._open and not self._waiting:
-                self._guard.wait()
-            return bool(self._waiting)
+        while True:
+            with self._guard:
+                if self._waiting or not self._open:
+                    return bool(self._waiting)
+            self._wakes.get()
 
     def _serve(self, writer: SmallWriter | None) -> SmallWriter | None:
         """Executes the ready requests and answers them. The first call opens the connection."""

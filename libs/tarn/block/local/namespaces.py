@@ -37,13 +37,18 @@ class LocalNamespace:
 
 
 class Namespaces:
-    """Finds namespaces and blocks. Caches namespaces, whose numbers never change."""
+    """Finds namespaces and blocks. Caches namespaces, whose numbers never change.
+
+    Attributes:
+        known: returns a namespace that is in the cache, and so has a number; None for any other.
+    """
 
     def __init__(self, tree: Tree, reader: SmallReader, group_writer: GroupWriter) -> None:
         self._tree = tree
         self._reader = reader
         self._group_writer = group_writer
         self._known: BoundedMap[str, LocalNamespace] = BoundedMap(_KNOWN_MAX)
+        self.known = self._known.get
 
     def look(self, namespace: str) -> LocalNamespace:
         """Returns the namespace, for reading.

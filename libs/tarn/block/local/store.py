@@ -89,8 +89,10 @@ class LocalBlockStore:
         check_path(key.path)
         size = body.nbytes if isinstance(body, memoryview) else len(body)
         with self._guard:
-            with Faults(f"enter namespace {key.namespace}"):
-                ns = await self._namespaces.enter(key.namespace)
+            ns = self._namespaces.known(key.namespace)
+            if ns is None:
+                with Faults(f"enter namespace {key.namespace}"):
+                    ns = await self._namespaces.enter(key.namespace)
             if self._intake.is_small(key.path, size):
                 await self._intake.keep(ns, key, bytes(body))
             else:

@@ -16,7 +16,7 @@ from tarn.block.local.draft import Draft, Part
 from tarn.block.local.faults import Faults
 from tarn.block.local.intake import Intake, LocalWriter
 from tarn.block.local.namespaces import LocalNamespace, Namespaces
-from tarn.block.port import BlockExistsError, BlockKey, BlockNotFoundError
+from tarn.block.port import BlockExistsError, BlockKey, BlockNotFoundError, Joined
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = ["UPLOADS", "LocalUploads"]
@@ -75,7 +75,9 @@ class LocalUploads:
         except FileExistsError:
             raise BlockExistsError(key) from None
 
-    async def complete(self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]) -> int:
+    async def complete(
+        self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]
+    ) -> Joined:
         """See `BlockUploads.complete`. One part is linked, several are copied."""
         check_path(key.path)
         check_upload(upload)
@@ -95,23 +97,23 @@ class LocalUploads:
                 # Another completion was first, or a part is missing: discarded after one, or never written.
                 return await self._finished(ns, key)
 
-    async def _finished(self, ns: LocalNamespace, key: BlockKey) -> int:
-        """Returns the size of the existing block and makes it durable: its creator may not have synced it yet."""
+    async def _finished(self, ns: LocalNamespace, key: BlockKey) -> Joined:
+        """Returns the existing block and makes it durable: its creator may not have synced it yet."""
         size = self._namespaces.stat(ns, key).size
         with suppress(FileNotFoundError):  # a row
             directory = ns.file(key.path)[:-1]
             await self._intake.threads.run(lambda: self._intake.tree.sync_dir(directory))
-        return size
+        return Joined(size, was_there=True)
 
     async def _join(
         self, ns: LocalNamespace, key: BlockKey, parts: Sequence[tuple[str, ...]]
-    ) -> int:
+    ) -> Joined:
         intake = self._intake
         if len(parts) == 1:
             part = Part(intake.tree, parts[0], intake.drafts.clock)
             size = part.size()
             await intake.place(ns, key, part, is_shared=True)
-            return size
+            return Joined(size, was_there=False)
         draft: Draft | None = None
 
         def join() -> Draft:
@@ -131,7 +133,7 @@ class LocalUploads:
         try:
             whole = await intake.threads.run(join)
             await intake.place(ns, key, whole, is_shared=True)
-            return whole.size()
+            return Joined(whole.size(), was_there=False)
         finally:
             if draft is not None:
                 with suppress(OSError):  # `sweep` removes it later

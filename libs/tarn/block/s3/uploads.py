@@ -17,16 +17,16 @@ late part checks for it after the part is written. So at least one of the two se
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Final, Self
 
 from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.close_guard import CloseGuard
 from tarn.block.keys import PART_NUMBER_MAX, check_part, check_upload
-from tarn.block.port import CHUNK_BYTES, BlockExistsError, BlockKey, BlockNotFoundError
+from tarn.block.port import CHUNK_BYTES, BlockExistsError, BlockKey, BlockNotFoundError, Joined
 from tarn.block.s3.names import OWN, RESERVED, ObjectKey, S3Namespace, namespace_of, object_key_of
 from tarn.block.s3.objects import Objects
 from tarn.block.s3.settings import PART_BYTES_MIN
@@ -38,6 +38,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 __all__ = ["S3PartWriter", "S3Uploads"]
 
 _RECEIPT: Final = re.compile(r"s3-((?:[0-9a-f]{2}){1,62})")
+_MD5: Final = re.compile(r'"([0-9a-f]{32})"')
 _KNOWN_MAX: Final = 1000
 _ID_BYTES_MAX: Final = 4096
 
@@ -55,6 +56,16 @@ def _etag_of(receipt: str) -> str | None:
     """Returns the ETag in a receipt; None for a part that is kept aside, whose receipt is its attempt."""
     found = _RECEIPT.fullmatch(receipt)
     return None if found is None else f'"{bytes.fromhex(found[1]).decode()}"'
+
+
+def _joined_etag(etags: Sequence[str]) -> str:
+    """The ETag that most servers give an object of parts with these ETags, without quotes; empty: not known."""
+    found = [_MD5.fullmatch(each) for each in etags]
+    digests = [bytes.fromhex(each[1]) for each in found if each is not None]
+    if not digests or len(digests) < len(etags):
+        return ""
+    joined = hashlib.md5(b"".join(digests), usedforsecurity=False).hexdigest()
+    return f"{joined}-{len(digests)}"
 
 
 class S3Uploads:
@@ -106,7 +117,9 @@ class S3Uploads:
         with self.guard:
             return S3PartWriter(self, key, upload, part, attempt)
 
-    async def complete(self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]) -> int:
+    async def complete(
+        self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]
+    ) -> Joined:
         """See `BlockUploads.complete`.
 
         Raises:
@@ -121,10 +134,11 @@ class S3Uploads:
             raise TarnError(Kind.INVALID, Reason.UPLOAD_PART_INVALID, text, parts=str(len(parts)))
         names = [check_part(part, receipt) for part, receipt in parts]
         with self.guard:
+            etags = {part: etag for part, receipt in parts if (etag := _etag_of(receipt))}
+            etag = _joined_etag([etags.get(part, "") for part, _ in parts])
             found = await self.objects.find(at)
             if found is not None:
-                return found.size
-            etags = {part: etag for part, receipt in parts if (etag := _etag_of(receipt))}
+                return Joined(found.size, was_there=found.etag != etag)
             asides = {
                 part: _aside(ns, upload, name)
                 for (part, _), name in zip(parts, names, strict=True)
@@ -133,17 +147,20 @@ class S3Uploads:
             kept = await self._kept(ns, upload) if asides else {}
             upload_id = await self.upload_id(_mark(ns, upload))
             missing = not {place.key for place in asides.values()} <= kept.keys()
+            made = False
             if upload_id is not None and not missing:
                 if etags:
                     order = [part for part, _ in parts]
-                    await self._join(key, at, upload_id, order, etags, asides)
+                    made = await self._join(key, at, upload_id, order, etags, asides)
                 else:
                     sources = [asides[part] for part, _ in parts]
-                    await self._compose(key, at, [(each, kept[each.key]) for each in sources])
+                    made = await self._compose(
+                        key, at, [(each, kept[each.key]) for each in sources]
+                    )
             found = await self.objects.find(at)
             if found is None:
                 raise BlockNotFoundError(key)
-            return found.size
+            return Joined(found.size, was_there=not made and found.etag != etag)
 
     async def _kept(self, ns: S3Namespace, upload: str) -> dict[str, int]:
         """Returns keys and sizes of all objects that are kept for an upload."""
@@ -165,8 +182,9 @@ class S3Uploads:
         order: Sequence[int],
         etags: dict[int, str],
         asides: dict[int, ObjectKey],
-    ) -> None:
-        """Completes the server's upload; first sends the last part if it was kept aside as too small."""
+    ) -> bool:
+        """Completes the server's upload; first sends the last part if it was kept aside as too small. False if the
+        upload has ended."""
         last = order[-1]
         small = [part for part in asides if part != last]
         if small:
@@ -178,14 +196,15 @@ class S3Uploads:
                 raise BlockNotFoundError(key)  # discarded in the meantime
             etag = await self.objects.part(at, upload_id, last, Held(bytes(found[0])))
             if etag is None:
-                return  # the upload has ended, as `complete` will see
+                return False
             etags[last] = etag
-        await self.objects.join(at, upload_id, [(part, etags[part]) for part in order])
+        return await self.objects.join(at, upload_id, [(part, etags[part]) for part in order])
 
     async def _compose(
         self, key: BlockKey, at: ObjectKey, sources: Sequence[tuple[ObjectKey, int]]
-    ) -> None:
-        """Writes the block from parts that are too small for an upload of the server.
+    ) -> bool:
+        """Writes the block from parts that are too small for an upload of the server. False if another completion was
+        first.
 
         Raises:
             BlockNotFoundError: a part was discarded in the meantime. No block is written, rather than a short one.
@@ -198,8 +217,11 @@ class S3Uploads:
                     found += len(piece)
                 if found != size:
                     raise BlockNotFoundError(key)
-            with suppress(BlockExistsError):  # another completion was first
+            try:
                 await writer.finish()
+            except BlockExistsError:
+                return False
+        return True
 
     async def discard(self, key: BlockKey, upload: str) -> None:
         """See `BlockUploads.discard`."""

@@ -37,6 +37,11 @@ class ChangeStats:
     bytes_added: int = 0
     bytes_removed: int = 0
 
+    @property
+    def count(self) -> int:
+        """The number of paths that differ."""
+        return self.added + self.updated + self.removed
+
     def __add__(self, other: ChangeStats) -> ChangeStats:
         return ChangeStats(
             self.added + other.added,

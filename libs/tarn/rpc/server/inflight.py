@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine
+from functools import partial
 from types import CoroutineType
 
 import structlog
@@ -109,25 +110,11 @@ class InFlight:
             TarnError: the handler's error; DEADLINE if the deadline had passed at the start;
                 UNKNOWN_OUTCOME if it passes later; INTERNAL for a bug; UNAVAILABLE after `close`.
         """
+        self._check(call)
         answer: asyncio.Future[Message] = self._running_loop().create_future()
-
-        def settle(outcome: Message | TarnError) -> None:
-            if answer.done():
-                return
-            if isinstance(outcome, TarnError):
-                answer.set_exception(outcome)
-            else:
-                answer.set_result(outcome)
-
-        def expire() -> None:
-            settle(unknown_outcome_error(f"request {call.request_id} {_TIME_IS_UP}"))
-
-        self.begin(handle, request, call, settle)
-        key = self._sweep.enter(call.deadline, expire)
-        try:
-            return await answer
-        finally:
-            self._sweep.leave(key)
+        work = _Work(self._sweep, call, partial(_settle, answer))
+        work.start(self._tasks, handle, request, is_awaited=True)
+        return await answer
 
     def begin(self, handle: Handle, request: Message, call: Call, done: Done) -> None:
         """Starts a call in a task of its own; `done` receives the answer.
@@ -163,19 +150,39 @@ class InFlight:
 
 
 class _Work:
-    """One call in a task of its own."""
+    """One call in a task of its own. It is stopped when it overruns its deadline."""
 
-    __slots__ = ("_call", "_done", "_key", "_sweep")
+    __slots__ = ("_call", "_done", "_key", "_sweep", "_task")
 
     def __init__(self, sweep: DeadlineSweep, call: Call, done: Done) -> None:
         self._sweep = sweep
         self._call = call
         self._done = done
-        self._key = 0
 
-    def start(self, tasks: TaskSet, handle: Handle, request: Message) -> None:
-        task = tasks.spawn(self._run(handle, request))
-        self._key = self._sweep.enter(self._call.deadline + OVERRUN_SECONDS, task.cancel)
+    def start(
+        self, tasks: TaskSet, handle: Handle, request: Message, *, is_awaited: bool = False
+    ) -> None:
+        """Starts the task.
+
+        Args:
+            tasks: has the task.
+            handle: the handler.
+            request: for it.
+            is_awaited: whether `done` is told, too, when the deadline passes. It then ignores the answer.
+        """
+        self._task = tasks.spawn(self._run(handle, request))
+        if is_awaited:
+            self._key = self._sweep.enter(self._call.deadline, self._expire)
+        else:
+            self._watch()
+
+    def _watch(self) -> None:
+        end = self._call.deadline + OVERRUN_SECONDS
+        self._key = self._sweep.enter(end, self._task.cancel)
+
+    def _expire(self) -> None:
+        self._watch()  # the handler continues
+        self._done(unknown_outcome_error(f"request {self._call.request_id} {_TIME_IS_UP}"))
 
     async def _run(self, handle: Handle, request: Message) -> None:
         REQUEST_ID.set(self._call.request_id)  # a task has its own context: nothing to reset
@@ -192,6 +199,15 @@ class _Work:
             outcome = _reported(error, self._call)
         self._sweep.leave(self._key)
         self._done(outcome)
+
+
+def _settle(answer: asyncio.Future[Message], outcome: Message | TarnError) -> None:
+    if answer.done():
+        return  # its caller was cancelled, or the time was up
+    if isinstance(outcome, TarnError):
+        answer.set_exception(outcome)
+    else:
+        answer.set_result(outcome)
 
 
 class _Expiry:

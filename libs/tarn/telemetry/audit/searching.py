@@ -59,6 +59,7 @@ class AuditQuery:
         outcome: of `Outcome`.
         from_us: no record before this time, in Unix microseconds.
         before_us: only records before this time.
+        process: only the files of this process, such as `command-0`, are read.
     """
 
     user: str = ""
@@ -67,6 +68,7 @@ class AuditQuery:
     outcome: str = ""
     from_us: int = 0
     before_us: int = _US_MAX
+    process: str = ""
 
     def before(self, time_us: int) -> AuditQuery:
         """Returns this search, but only before a time."""
@@ -205,6 +207,7 @@ def search_audit(
             sources = [
                 _of_process(reader, page, [file for name, file in files if name == each], before)
                 for each in page.processes
+                if query.process in ("", each)
             ]
             for time_us, line in heapq.merge(*sources, key=lambda each: -each[0]):
                 if time_us < query.from_us:

@@ -6,7 +6,7 @@ from typing import ClassVar
 
 import pytest
 
-from tarn.block.port import BlockKey, BlockNotFoundError, BlockStore
+from tarn.block.port import BlockKey, BlockNotFoundError, BlockStore, Joined
 from tarn.core.errors import TarnError
 from tarn.testing.contract.block_samples import data_path, fill, outcomes, sample
 
@@ -52,9 +52,9 @@ class BlockUploadContract:
         ]
         assert await self.names(store) == []
         order = [1, 2, 3, 10_000]
-        size = await store.uploads.complete(key, "u1", sorted(parts))
+        joined = await store.uploads.complete(key, "u1", sorted(parts))
         expected = b"".join(sample(sizes[number], number) for number in order)
-        assert size == len(expected)
+        assert joined == Joined(len(expected), was_there=False)
         assert await store.read(key) == expected
         await store.uploads.discard(key, "u1")
         assert await store.read(key) == expected
@@ -65,7 +65,7 @@ class BlockUploadContract:
         key = self.key(data_path(1))
         await store.uploads.begin(key, "u1")
         part = await self.part(store, key, 1, sample(size))
-        assert await store.uploads.complete(key, "u1", [part]) == size
+        assert (await store.uploads.complete(key, "u1", [part])).size == size
         await store.uploads.discard(key, "u1")
         assert await store.read(key) == sample(size)
         assert await self.names(store) == [key.path]
@@ -80,7 +80,7 @@ class BlockUploadContract:
         await two.write(sample(LARGE, 2))
         await two.finish()
         await one.finish()
-        assert await store.uploads.complete(key, "u1", [(1, two.receipt)]) == LARGE
+        assert (await store.uploads.complete(key, "u1", [(1, two.receipt)])).size == LARGE
         assert await store.read(key) == sample(LARGE, 2)
         await store.uploads.discard(key, "u1")
 
@@ -90,12 +90,25 @@ class BlockUploadContract:
         await store.uploads.begin(key, "u1")
         parts = [await self.part(store, key, number, sample(LARGE, number)) for number in (1, 2)]
         calls = [store.uploads.complete(key, "u1", parts) for _ in range(4)]
-        assert await outcomes(calls) == [2 * LARGE] * 4
-        assert await store.uploads.complete(key, "u1", parts) == 2 * LARGE
+        joined = [each for each in await outcomes(calls) if isinstance(each, Joined)]
+        assert [each.size for each in joined] == [2 * LARGE] * 4
+        assert (await store.uploads.complete(key, "u1", parts)).size == 2 * LARGE
         await store.uploads.discard(key, "u1")
         await store.uploads.discard(key, "u1")
-        assert await store.uploads.complete(key, "u1", parts) == 2 * LARGE
+        assert (await store.uploads.complete(key, "u1", parts)).size == 2 * LARGE
         assert await store.read(key) == sample(LARGE, 1) + sample(LARGE, 2)
+
+    @pytest.mark.parametrize("size", [SMALL, LARGE])
+    async def test_a_block_of_other_parts_is_told(self, store: BlockStore, size: int) -> None:
+        """Another completion was first; the caller must look whether the block is what it asked for."""
+        key = self.key(data_path(1))
+        await store.uploads.begin(key, "u1")
+        first = [await self.part(store, key, number, sample(size, number)) for number in (1, 2)]
+        assert await store.uploads.complete(key, "u1", first) == Joined(2 * size, was_there=False)
+        other = [first[0], (2, "other")]
+        assert await store.uploads.complete(key, "u1", other) == Joined(2 * size, was_there=True)
+        assert await store.read(key) == sample(size, 1) + sample(size, 2)
+        await store.uploads.discard(key, "u1")
 
     async def test_missing_part_is_not_found(self, store: BlockStore) -> None:
         """Also an aborted part, and all parts after a discard; no block appears."""

@@ -17,6 +17,7 @@ __all__ = ["answer", "url"]
 _TYPES: Final = MappingProxyType(
     {
         "app.css": "text/css; charset=utf-8",
+        "copy.js": "text/javascript; charset=utf-8",
         "feed.js": "text/javascript; charset=utf-8",
         "upload.js": "text/javascript; charset=utf-8",
         "icon.svg": "image/svg+xml",

@@ -136,7 +136,8 @@ def _parse_trailer(value: str) -> Algorithm:
 
 def _sent(headers: Headers) -> tuple[Algorithm | None, bytes | None]:
     """Returns the algorithm and the checksum of the header `x-amz-checksum-*`."""
-    sent = [pair for pair in headers.with_prefix(PREFIX) if pair[0] not in NO_VALUES]
+    found = headers.with_prefix(PREFIX)
+    sent = [pair for pair in found if pair[0] not in NO_VALUES] if found else found
     if not sent:
         return None, None
     if len(sent) > 1:
@@ -238,7 +239,8 @@ class BodyDigests(Digests):
         md5 = self._md5.digest()
         if claims.md5 is not None and claims.md5 != md5:
             raise _bad_digest("Content-MD5", claims.md5, md5)
-        values = {each: digest.digest() for each, digest in self._digests.items()}
+        digests = self._digests
+        values = {each: digest.digest() for each, digest in digests.items()} if digests else {}
         if claims.algorithm is not None:
             expected = claims.value
             if expected is None:

@@ -7,7 +7,7 @@ bytes that the client sent, as a signature needs them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Sequence
 
 __all__ = ["Headers"]
 
@@ -41,10 +41,14 @@ class Headers(dict[str, str]):
         """Returns the value of a lower-case name, empty if absent."""
         return self.get(name, "")
 
-    def with_prefix(self, prefix: str) -> Iterator[tuple[str, str]]:
-        """Yields `(name, joined value)` of the names that begin with a lower-case prefix."""
+    def with_prefix(self, prefix: str) -> Sequence[tuple[str, str]]:
+        """Returns `(name, joined value)` of the names that begin with a lower-case prefix."""
         names = self.amz_names if prefix.startswith("x-amz-") else self
-        return ((name, self[name]) for name in names if name.startswith(prefix))
+        if prefix not in "\n".join(
+            names
+        ):  # mostly, and told by one search instead of one for each name
+            return ()
+        return [(name, self[name]) for name in names if name.startswith(prefix)]
 
     def __repr__(self) -> str:
         # Never the values: signatures are among them.

@@ -20,7 +20,8 @@ _T = TypeVar("_T")
 ONE_WRITE_BYTES: Final = 64 * 1024
 """Bodies up to this size are copied after their head, so that one write sends both."""
 FILE_CHUNK_BYTES: Final = 256 * 1024
-SENDFILE_BYTES: Final = 1024 * 1024
+SENDFILE_BYTES: Final = 4 * 1024 * 1024
+"""Most bytes of one turn of a thread, of whom there are few for all clients."""
 _GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN})
 
 
@@ -181,21 +182,28 @@ async def _read_by_thread(work: asyncio.Future[_T]) -> _T:
     return await finish_work(work, on_lost_error=tell)
 
 
-def _sendfile_piece(target: int, source: int, offset: int, count: int) -> int | None:
-    """Returns the bytes sent, 0 at the end of the file, None if the socket accepts nothing now.
+def _sendfile_piece(target: int, source: int, offset: int, count: int) -> tuple[int, bool]:
+    """Sends until the socket takes no more; returns the bytes sent, and whether it takes no more now. Otherwise fewer
+    bytes than `count` are the end of the file.
 
     Raises:
         ConnectionLostError: the client has disconnected.
         OSError: the file cannot be read.
     """
+    sent = 0
     try:
-        return os.sendfile(target, source, offset, count)
+        while sent < count:
+            more = os.sendfile(target, source, offset + sent, count - sent)
+            if not more:
+                break
+            sent += more
     except BlockingIOError:
-        return None
+        return sent, True
     except OSError as error:
         if error.errno in _GONE:
             raise ConnectionLostError from None
         raise
+    return sent, False
 
 
 async def _sendfile(writer: ResponseWriter, body: FileSlice) -> None:
@@ -211,18 +219,17 @@ async def _sendfile(writer: ResponseWriter, body: FileSlice) -> None:
         sent = 0
         while sent < body.count:
             size = min(SENDFILE_BYTES, body.count - sent)
-            count = await _read_by_thread(
+            count, is_full = await _read_by_thread(
                 loop.run_in_executor(
                     None, _sendfile_piece, target, body.file.fileno(), body.offset + sent, size
                 )
             )
             if writer.lost:
                 raise ConnectionLostError
-            if count == 0:
-                raise LengthMismatchError(body.count, sent)
-            if count is None:
+            sent += count
+            if is_full:
                 await writer.writable(target)
-            else:
-                sent += count
+            elif count < size:
+                raise LengthMismatchError(body.count, sent)
     finally:
         os.close(target)

@@ -8,7 +8,7 @@ from typing import Final
 
 from tarn.core.entry import METADATA_BYTES_MAX, Entry
 from tarn.core.entry_check import HEADER_BYTES_MAX
-from tarn.objects.headers import StoredHeaders
+from tarn.objects.headers import NO_HEADERS, StoredHeaders
 from tarn_gateway.http import Headers
 from tarn_gateway.requests.encoded_words import decode_words, encode_words
 from tarn_gateway.requests.query import Query
@@ -51,9 +51,12 @@ def _metadata_text(value: str) -> str:
 
 
 def _metadata(headers: Headers) -> tuple[tuple[str, str], ...]:
+    sent = headers.with_prefix(PREFIX)
+    if not sent:
+        return ()
     pairs = []
     total = 0
-    for name, value in headers.with_prefix(PREFIX):
+    for name, value in sent:
         text = _metadata_text(value)
         short = name[len(PREFIX) :]
         total += len(short.encode()) + len(text.encode())
@@ -70,18 +73,20 @@ def parse_object_headers(headers: Headers) -> StoredHeaders:
         S3Error: MetadataTooLarge above 2 KiB of user metadata; InvalidArgument for a system header
             above 8 KiB.
     """
+    metadata = _metadata(headers)
+    found = _SYSTEM_NAMES & headers.keys()
+    if not found and not metadata:
+        return NO_HEADERS
     stored = {}
-    for name in SYSTEM:
-        value = headers.get(name)
-        if value is None:
-            continue
+    for name in filter(found.__contains__, SYSTEM):
+        value = headers[name]
         if len(value) > HEADER_BYTES_MAX:
             text = f"The header {name} is longer than {HEADER_BYTES_MAX} bytes."
             raise S3Error("InvalidArgument", text, ArgumentName=name)
         stored[name.replace("-", "_")] = value
     if "content_encoding" in stored:
         stored["content_encoding"] = stored_content_encoding(stored["content_encoding"])
-    return StoredHeaders(metadata=_metadata(headers), **stored)
+    return StoredHeaders(metadata=metadata, **stored)
 
 
 SYSTEM: Final = (
@@ -92,6 +97,7 @@ SYSTEM: Final = (
     "content-language",
     "expires",
 )
+_SYSTEM_NAMES: Final = frozenset(SYSTEM)
 _OPTIONAL: Final = (
     "Content-Encoding",
     "Cache-Control",

@@ -14,11 +14,11 @@ from tarn.core.clock import Clock, IdSource
 from tarn.core.levels import Feature, FeatureGate
 from tarn.core.value import hot_value
 from tarn.kv.port import COMPANION_KEYS, Row
+from tarn.kv.registrations import new_event_id
 from tarn_proto.store.v1 import journal_pb2 as pb
 
 __all__ = ["TARN_ITSELF", "Mutation", "ObjectEvents", "Origin"]
 
-_TIME_BYTES = 8
 _ID_BYTES = 16
 
 
@@ -116,7 +116,6 @@ class ObjectEvents:
     def _make(self, event: pb.JournalEvent, event_id: bytes) -> tuple[Row, bytes]:
         """Returns the row of an event, and the id of the mutation: `event_id`, unless this is its first event."""
         event.time_us = self._clock.now_us()
-        chance = self._ids.nonce()[: _ID_BYTES - _TIME_BYTES]
-        own = event.time_us.to_bytes(_TIME_BYTES, "big") + chance
+        own = new_event_id(event.time_us, self._ids.nonce())
         event.event_id = event_id
         return (COMPANION_KEYS + own, event.SerializeToString()), event_id or own

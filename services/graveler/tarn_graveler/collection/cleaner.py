@@ -11,6 +11,9 @@ have ended or start again. A token never returns to a record, so the result of t
 the record still names the token (the change was not made, or not yet), the cleaner looks again, less and
 less often.
 
+With a journal, a token is dropped only when its events are in the bucket (`tarn_graveler.journal.draining`). If the
+bucket refuses them, it stays, and the cleaner tries again, less and less often.
+
 A partition is dropped a second time an hour later, because a write that was never acknowledged may have
 been applied between the two drops.
 """
@@ -29,6 +32,7 @@ from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import Kv
 from tarn.kv.records import decode_branch
 from tarn_graveler.guards.drops import DropDelay
+from tarn_graveler.journal.draining import Drain
 from tarn_graveler.records.drop_list import DropList
 from tarn_graveler.records.reflog_rows import ReflogRows
 
@@ -37,6 +41,11 @@ __all__ = ["Cleaner", "CleanupProgress"]
 _SECOND_DROP_US = 3_600_000_000
 _LOOK_US_MAX = 86_400_000_000
 """Longest pause between two looks at a token that its record still names: one day."""
+
+_DRAIN_US_MAX = 600_000_000
+"""Longest pause between two attempts to drain a token."""
+_LAST_SCANS = 256
+"""Tokens of one pass of the drain."""
 
 _log = structlog.get_logger()
 
@@ -63,6 +72,7 @@ class Cleaner:
     Args:
         look_at_branch: called with each branch whose end is due, and its time.
         look_at_task: called with each task that is due to be looked at, and its time (docs/design/tasks.md).
+        drain: of the journal; None: there is none.
 
     Attributes:
         progress: the counts of the cleaner, for metrics.
@@ -79,7 +89,9 @@ class Cleaner:
         poll_seconds: float,
         look_at_branch: Callable[[BranchOwner, int], Awaitable[None]],
         look_at_task: Callable[[TaskOwner, int], Awaitable[None]],
+        drain: Drain | None = None,
     ) -> None:
+        self._drain = drain
         self._kv = kv
         self._keys = keys
         self._list = drop_list
@@ -113,6 +125,7 @@ class Cleaner:
         before = self._keys.drop(one_pass.done_before_us, "")
         self._done = {key for key in self._done if key >= before}
         count = 0
+        drained: dict[bytes, Drop] = {}
         async for key, drop in one_pass.due(self._done):
             if drop.reflog is not None:
                 await self._expire(drop.reflog)
@@ -120,6 +133,11 @@ class Cleaner:
                 await self._look_at(drop.task, drop.drop_time_us)
             elif drop.branch is not None:
                 await self._look_at_branch(drop.branch, drop.drop_time_us)
+            elif drop.journal is not None and self._drain is not None:
+                drained[key] = drop
+                if len(drained) == _LAST_SCANS:
+                    count += await self._drain_and_drop(self._drain, drained)
+                continue
             elif drop.owner is None:
                 await self._drop(drop)
                 self.progress.drops += 1
@@ -127,8 +145,31 @@ class Cleaner:
             else:
                 await self._look(drop, drop.owner)
             self._done.add(key)
+        if drained and self._drain is not None:
+            count += await self._drain_and_drop(self._drain, drained)
         await one_pass.finish()
         return count
+
+    async def _drain_and_drop(self, drain: Drain, due: dict[bytes, Drop]) -> int:
+        """Drops tokens that are over once their events are in the bucket; empties `due`, and returns how many."""
+        drained = await drain.last_scans(list(due.values()))
+        for drop in drained:
+            await self._drop(replace(drop, journal=None))
+        self.progress.drops += len(drained)
+        for drop in due.values():
+            if drop not in drained:
+                await self._again(drop)
+        self._done |= due.keys()
+        due.clear()
+        return len(drained)
+
+    async def _again(self, drop: Drop) -> None:
+        """Registers a token again whose events could not be drained."""
+        assert drop.journal is not None
+        looks = drop.journal.look_count + 1
+        pause_us = min(self._delay.look_us << min(looks, 32), _DRAIN_US_MAX)
+        again = replace(drop, drop_time_us=self._after(drop, pause_us))
+        await self._add_or_raise(replace(again, journal=replace(drop.journal, look_count=looks)))
 
     async def _expire(self, reflog: ReflogOwner) -> None:
         """Removes expired entries. A damaged row, which `tarn fsck` reports, must not stop all other drops."""
@@ -158,9 +199,9 @@ class Cleaner:
             late_us = max(self._clock.now_us() - drop.drop_time_us, 0)
             # At least the drop delay from now; most replicas compute the same row.
             steps = -(-(late_us + self._delay.delay_us) // self._delay.look_us)
-            await self._add_or_raise(
-                Drop(drop.partition, drop.drop_time_us + steps * self._delay.look_us)
-            )
+            journal = replace(owner, look_count=0) if owner.storage_namespace else None
+            drop_time_us = drop.drop_time_us + steps * self._delay.look_us
+            await self._add_or_raise(Drop(drop.partition, drop_time_us, journal=journal))
             return
         looks = owner.look_count + 1
         pause_us = min(self._delay.look_us << min(looks, 32), _LOOK_US_MAX)

@@ -5,7 +5,7 @@ Each replaced row is judged twice:
 1. *Soon*: its token has no note of a copy, and its branch still names the token, so that no note can have been dropped.
    From then on no new reference to the address can appear.
 2. *After the delay*, which is for readers: no hold and no collection is under way, and the path does not hold the
-   address. Then the block is deleted.
+   address. With a journal, the event that replaced the row is in the bucket. Then the block is deleted.
 
 The queue is bounded and in memory. Blocks of rows that it loses or keeps are left to the
 garbage collection.
@@ -30,6 +30,7 @@ from tarn.kv.keys import copied_note, path_key
 from tarn.kv.port import Kv
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.private_rows import Replaced, ReplacedRows
+from tarn_graveler.journal.draining import Drain
 from tarn_graveler.records.branches import Branches, BranchName
 from tarn_graveler.records.collections import CollectionRecords
 
@@ -86,7 +87,9 @@ class OnlineDeletion:
         blocks: BlockStore,
         clock: Clock,
         settings: OnlineSettings,
+        drain: Drain | None = None,
     ) -> None:
+        self._drain = drain
         self._kv = kv
         self._branches = branches
         self._layers = layers
@@ -190,6 +193,9 @@ class OnlineDeletion:
                 again = self._clock.monotonic() + self._settings.held_seconds
                 self.queue.waiting.extend((row, again) for row, _ in rows)
                 return 0
+            if self._drain is not None:
+                replaced_at = max(due for _, due in rows) - self._settings.delay_seconds
+                await self._drain.before_deletion(name.repository, replaced_at)
             free = await self._not_at_their_paths(name, [row for row, _ in rows])
             paths = [physical_path(row.address) for row in free]
             await self._blocks.delete_many(name.repository.storage_namespace, paths)

@@ -50,11 +50,21 @@ class DropDelay:
 
 
 class Drops:
-    """Announces tokens, and registers partitions for their drop."""
+    """Announces tokens, and registers partitions for their drop.
+
+    `has_journal`: the events of tokens are drained before they are dropped.
+    """
 
     def __init__(
-        self, drop_list: DropList, repositories: Repositories, clock: Clock, delay: DropDelay
+        self,
+        drop_list: DropList,
+        repositories: Repositories,
+        clock: Clock,
+        delay: DropDelay,
+        *,
+        has_journal: bool = False,
     ) -> None:
+        self._has_journal = has_journal
         self._list = drop_list
         self._repositories = repositories
         self._clock = clock
@@ -77,26 +87,36 @@ class Drops:
             unsure = [token for token, error in zip(unsure, errors, strict=True) if error]
 
     def _announcements(self, name: BranchName, tokens: Sequence[Token]) -> list[Drop]:
-        keys, branch_id = self._repositories.keys_of(name.repository), name.branch_id
+        keys = self._repositories.keys_of(name.repository)
         drop_time_us = self._clock.now_us() + self._delay.look_us
         return [
-            Drop(
-                keys.token(branch_id, token),
-                drop_time_us,
-                owner=TokenOwner(keys.root, branch_id, token.token_id),
-            )
+            Drop(keys.token(name.branch_id, token), drop_time_us, owner=self._owner(name, token))
             for token in tokens
         ]
 
-    async def register(self, partitions: Sequence[Partition]) -> bool:
-        """Registers partitions that nothing refers to any more.
+    def _owner(self, name: BranchName, token: Token) -> TokenOwner:
+        root = self._repositories.keys_of(name.repository).root
+        namespace = name.repository.storage_namespace if self._has_journal else ""
+        return TokenOwner(root, name.branch_id, token.token_id, storage_namespace=namespace)
+
+    async def register(
+        self,
+        partitions: Sequence[Partition],
+        tokens: Sequence[tuple[BranchName, Token]] = (),
+    ) -> bool:
+        """Registers partitions, and tokens of branches, that nothing refers to any more.
 
         Returns:
             Whether all are on the list; if not, the caller must keep the record that names them and
                 retry.
         """
         drop_time_us = self._clock.now_us() + self._delay.delay_us
-        errors = await self._add([Drop(partition, drop_time_us) for partition in partitions])
+        drops = [Drop(partition, drop_time_us) for partition in partitions]
+        for name, token in tokens:
+            partition = self._repositories.keys_of(name.repository).token(name.branch_id, token)
+            journal = self._owner(name, token) if self._has_journal else None
+            drops.append(Drop(partition, drop_time_us, journal=journal))
+        errors = await self._add(drops)
         for error in filter(None, errors):
             _log.warning("cannot register a drop", reason=error.reason, error=error.message)
         return not any(errors)

@@ -38,6 +38,7 @@ class CollectionHandler:
 
     def __init__(self, graveler: Graveler) -> None:
         self._collections = graveler.collections
+        self._drain = graveler.drain
         self._roots = graveler.roots
         self._history = graveler.history_pages
         self._listings = graveler.listings_in_use
@@ -62,6 +63,9 @@ class CollectionHandler:
     ) -> pb.BeginCollectionResponse:
         """Begins, continues or takes over a run."""
         phase = _PHASE_OF.get(request.phase, Phase.IDLE)
+        if self._drain is not None and phase is Phase.SWEEP:
+            # Its mark is complete, so whatever it found unreferenced had ended before.
+            await self._drain.before_deletion(permit.repository, self._clock.monotonic())
 
         def decide(current: Collection) -> Collection:
             now_us = self._clock.now_us()

@@ -10,6 +10,7 @@ from tarn.core.ids import parse_branch_id
 from tarn.gate.permits import Permit, RepositoryPermit
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.compaction.compacting import CompactionOutcome, running_since_us
+from tarn_graveler.handlers.compactors import WatchingCompactors
 from tarn_graveler.handlers.requests import paging, timestamp
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.records.compaction_pauses import CompactionPauses
@@ -32,7 +33,8 @@ _OUTCOMES = {
 class CompactionHandler:
     """Answers `tarn.graveler.v1.CompactionService`."""
 
-    def __init__(self, graveler: Graveler) -> None:
+    def __init__(self, graveler: Graveler, compactors: WatchingCompactors) -> None:
+        self._compactors = compactors
         self._compacting = graveler.compacting
         self._statistics = graveler.staging_statistics
         self._events = graveler.branches.events
@@ -118,6 +120,12 @@ class CompactionHandler:
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="duration_s")
         begun = await self._pauses.begin(grant.user_id, request.duration_s)
         return pb.SetCompactionPauseResponse(pause=_pause(begun))
+
+    async def ListCompactors(
+        self, request: pb.ListCompactorsRequest, permit: Permit
+    ) -> pb.ListCompactorsResponse:
+        """Lists the compactors that watch this replica, with what they told it last."""
+        return pb.ListCompactorsResponse(compactors=self._compactors.watching())
 
 
 def _pause(pause: CompactionPause | None) -> pb.CompactionPause | None:

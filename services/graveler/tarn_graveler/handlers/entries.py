@@ -91,7 +91,8 @@ class EntryHandler:
         condition = UNCONDITIONAL
         if request.HasField("condition"):
             condition = write_condition(request.condition)
-        if bool(condition) != bool(operation_id):
+        is_conditional = bool(condition)
+        if is_conditional != bool(operation_id):
             # Without a condition, a row that names an upload would pass for its completion.
             text = "names a conditional write or an upload; exactly the entries of these do"
             raise invalid_entry("entry.operation_id", text)
@@ -106,7 +107,7 @@ class EntryHandler:
         admitted = await self._admission.object(repository, size_bytes)
         try:
             with admitted:
-                if condition:
+                if is_conditional:
                     is_repeat = await self._conditional.stage(
                         name, path, entry, condition, origin=origin
                     )

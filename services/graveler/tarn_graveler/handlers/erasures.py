@@ -36,6 +36,7 @@ class ErasureHandler:
 
     def __init__(self, graveler: Graveler) -> None:
         self._purges = graveler.purges
+        self._drain = graveler.drain
         self._collections = graveler.collections
         self._erased = graveler.erased
         self._staged_rows = graveler.staged_rows
@@ -60,7 +61,9 @@ class ErasureHandler:
     async def BeginPurge(
         self, request: pb.BeginPurgeRequest, permit: Permit
     ) -> pb.BeginPurgeResponse:
-        """Begins or confirms the deletion of data."""
+        """Begins or confirms the deletion of data; with a journal, after the event of the deletion is in the bucket."""
+        if self._drain is not None:
+            await self._drain.before_deletion(None, self._clock.monotonic())
         held = await self._purges.begin(request.storage_namespace, request.instance_uid)
         return pb.BeginPurgeResponse(namespace=_message(request.storage_namespace, held))
 

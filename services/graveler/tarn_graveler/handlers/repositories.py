@@ -192,15 +192,17 @@ class RepositoryHandler:
         """
         keys = self._repositories.keys_of(repository)
         dead = [keys.refs, keys.commits, keys.changed, keys.reflog, keys.pulls]
+        tokens = []
         async for branch_id, _ in self._iterators.branch_records(repository):
+            name = BranchName(repository, branch_id)
             try:
-                branch = await self._branches.mark_deleted(BranchName(repository, branch_id))
+                branch = await self._branches.mark_deleted(name)
             except TarnError as error:
                 if error.reason is not Reason.BRANCH_NOT_FOUND:
                     raise
                 continue  # deleted since its record was read, or its creation was given up
-            dead += [keys.token(branch_id, token) for token in branch.tokens]
+            tokens += [(name, token) for token in branch.tokens]
         dead += [keys.uploads(day) for day in await self._daily_uploads.days(repository)]
-        if not await self._drops.register(dead):
-            text = f"some of its {len(dead)} partitions could not be registered to be dropped"
+        if not await self._drops.register(dead, tokens):
+            text = f"some of its {len(dead) + len(tokens)} partitions could not be registered to be dropped"
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)

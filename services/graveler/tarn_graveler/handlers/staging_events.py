@@ -5,6 +5,7 @@ from __future__ import annotations
 from tarn.core.ids import parse_branch_id
 from tarn.gate.permits import Permit, RepositoryPermit
 from tarn_graveler.assembly import Graveler
+from tarn_graveler.handlers.compactors import WatchingCompactors
 from tarn_graveler.handlers.requests import paging
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.records.staging_events import TokenTally
@@ -23,7 +24,8 @@ _ROWS_MAX = 100_000
 class StagingEventHandler:
     """Answers `tarn.graveler.v1.StagingEventService`."""
 
-    def __init__(self, graveler: Graveler) -> None:
+    def __init__(self, graveler: Graveler, compactors: WatchingCompactors) -> None:
+        self._compactors = compactors
         self._events = graveler.branches.events
         self._staged = graveler.staged_branches
         self._statistics = graveler.staging_statistics
@@ -33,6 +35,8 @@ class StagingEventHandler:
         self, request: pb.WatchStagingRequest, permit: Permit
     ) -> pb.WatchStagingResponse:
         """Returns the tokens that changed since the caller's last answer; waits for a change."""
+        if request.HasField("report"):
+            self._compactors.tell(request.report)
         wait_s = min(
             request.wait_ms / 1000,
             _WAIT_SECONDS_MAX,

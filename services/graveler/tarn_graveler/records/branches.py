@@ -43,6 +43,7 @@ from tarn.kv.port import (
     RowName,
     Versioned,
 )
+from tarn.kv.record_events import changing
 from tarn.kv.records import (
     RefKind,
     Repository,
@@ -370,7 +371,7 @@ class Branches:
                 after = leave_outbox(after, await self.write_reflog(name, before.branch))
         value = encode_branch(after)
         try:
-            with attempts.unknown_if_pending():
+            with attempts.unknown_if_pending(), changing(before.branch):
                 predicate = await self._kv.set_if(partition, key, value, before.predicate)
         except PredicateFailedError as error:
             return self._told(name, self._judge(attempts, error.current))
@@ -462,7 +463,8 @@ class Branches:
             keys, entries = self._repositories.keys_of(name.repository), current.branch.outbox
             await self._reflog.write(keys, name.branch_id, (*entries, gone))
             try:
-                await self._kv.delete_if(partition, key, current.predicate)
+                with changing(None, gone.entry_id):
+                    await self._kv.delete_if(partition, key, current.predicate)
             except PredicateFailedError as error:
                 current = self.accept(name, error.current)
                 continue

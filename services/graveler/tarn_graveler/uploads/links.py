@@ -49,6 +49,9 @@ _UNCERTAIN: Final = frozenset(
 )
 """After these kinds of error it is unknown whether the entry was staged, so the claim is kept."""
 
+_REFUSED_BLOCK: Final = frozenset({Reason.BLOCK_NOT_FOUND, Reason.LINK_MISMATCH})
+"""What the store holds is not what the client says."""
+
 _log = structlog.get_logger()
 
 
@@ -108,15 +111,15 @@ class WrittenObject:
             )
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.LINK_MISMATCH, text)
 
-    def entry(self, upload: OpenUpload, now_us: int, template: bytes) -> Entry:
-        """Returns the entry of the object; `template` as in `Links.link`."""
+    def entry(self, upload: OpenUpload, address: bytes, now_us: int, template: bytes) -> Entry:
+        """Returns the entry of the object at an address; `template` as in `Links.link`."""
         found = _ETAG.fullmatch(self.etag)
         assert found is not None, "checked when it was made"
         return replace(
             unpack(template or upload.record.template),
             size=self.size,
             mtime_us=now_us if self.mtime_us is None else self.mtime_us,
-            address=upload.record.linked_address or upload.record.address,
+            address=address,
             md5=bytes.fromhex(found[1]),
             etag_parts=int(found[2] or 0),
             operation_id=upload.upload_id,
@@ -214,8 +217,9 @@ class Links:
 
         Raises:
             TarnError: FAILED_PRECONDITION: LINK_EXPIRED; LINK_USED: it is linked, as another object; LINK_MISMATCH;
-                BLOCK_NOT_FOUND: nothing was written, and nothing linked; OUTCOME_UNKNOWN: the block is gone, and an
-                earlier request may have linked it; the errors of `Uploads.begin_complete` and `finish_complete`.
+                BLOCK_NOT_FOUND: nothing was written, and nothing linked; OUTCOME_UNKNOWN: the block is gone or another
+                one, and an earlier request may have linked it; the errors of `Uploads.begin_complete` and
+                `finish_complete`.
         """
         record, upload_id = upload.record, upload.upload_id
         if record.state == pb.UPLOAD_STATE_OPEN:
@@ -226,26 +230,29 @@ class Links:
             self._check_time(record)
             try:
                 await self._check_block(repository, upload, written)
-            except BlockNotFoundError as error:
+            except TarnError as error:
+                if error.reason not in _REFUSED_BLOCK:
+                    raise
                 if not await self._is_linked(repository, upload_id):
-                    raise _nothing_written(_block_of(repository, upload)) from error
+                    raise _refusal(error, _block_of(repository, upload)) from error
         elif record.manifest_hash != written.digest:
             text = "the address is linked already, as an object of another size or ETag; ask for a new one"
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.LINK_USED, text)
         claim = await self._uploads.begin_complete(repository, upload_id, written.digest)
         if claim.completed_entry:
             return claim.completed_entry
-        packed = pack(written.entry(upload, self._clock.now_us(), template))
-        if record.linked_address:
+        if claim.linked_address:
             await self._copy(repository, upload, written, claim)
+        address = claim.linked_address or record.address
+        packed = pack(written.entry(upload, address, self._clock.now_us(), template))
         await self._finish(repository, upload_id, claim.op_id, packed, condition, origin)
-        if record.linked_address:
+        if claim.linked_address:
             await self._remove(_block_of(repository, upload))
         return packed
 
     async def _is_linked(self, repository: Repository, upload_id: str) -> bool:
-        """Whether another request has linked an object whose block is gone: it removed what it had copied, or the
-        object was deleted or erased since.
+        """Whether another request has linked an object whose block is gone or another one: it removed what it had
+        copied, or the object was deleted or erased since, or the client wrote again.
 
         Raises:
             TarnError: OUTCOME_UNKNOWN: a request began to stage the object, and its end is not recorded.
@@ -254,34 +261,33 @@ class Links:
         if now.state == pb.UPLOAD_STATE_COMPLETED:
             return True
         if now.attempts:
-            text = (
-                "an earlier request may have linked the object, and its data is gone since; look at the path, or write "
-                "the object again"
-            )
-            raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, text)
+            raise _may_be_linked()
         return False
 
     async def _copy(
         self, repository: Repository, upload: OpenUpload, written: WrittenObject, claim: Claim
     ) -> None:
-        """Copies the object to the address at which it stays. Under the claim, so nobody else does.
+        """Copies the object to the address at which it stays. It is that of the claim, unless an earlier one has begun
+        to stage its copy: so no copy that arrives late replaces another one.
 
-        A claim under which nothing can have been staged is given up if that fails.
+        Raises:
+            TarnError: FAILED_PRECONDITION: LINK_USED, LINK_MISMATCH; BLOCK_NOT_FOUND; an error of the store;
+                OUTCOME_UNKNOWN instead of all but LINK_USED if an earlier link may have staged the object. The claim
+                is given up.
         """
         assert isinstance(self._blocks, PresignsWrites), "it signed the URL"
         source = _block_of(repository, upload)
-        target = BlockKey(source.namespace, physical_path(upload.record.linked_address))
+        target = BlockKey(source.namespace, physical_path(claim.linked_address))
         try:
             await self._blocks.copy_written(source, target, written.size, written.etag)
         except TarnError as error:
-            if not claim.may_be_staged:
-                await self._give_up(repository, upload.upload_id, claim.op_id, may_be_staged=False)
-            if isinstance(error, BlockNotFoundError):
-                raise _nothing_written(source) from error
-            if isinstance(error, BlockExistsError):
+            await self._give_up(repository, upload.upload_id, claim.op_id, may_be_staged=False)
+            if isinstance(error, BlockExistsError):  # whatever was staged is that other object
                 text = "the address was begun to be linked as another object; ask for a new one"
                 raise TarnError(Kind.FAILED_PRECONDITION, Reason.LINK_USED, text) from error
-            raise
+            if claim.may_be_staged:
+                raise _may_be_linked() from error
+            raise _refusal(error, source) from error
 
     async def _remove(self, key: BlockKey) -> None:
         try:
@@ -347,9 +353,20 @@ def _block_of(repository: Repository, upload: OpenUpload) -> BlockKey:
     return BlockKey(repository.storage_namespace, physical_path(upload.record.address))
 
 
-def _nothing_written(key: BlockKey) -> TarnError:
+def _refusal(error: TarnError, key: BlockKey) -> TarnError:
+    """The answer to an error of the store; nobody has staged the object."""
+    if not isinstance(error, BlockNotFoundError):
+        return error
     text = f"nothing was written to {key.namespace}/{key.path}; nothing was linked"
     return TarnError(Kind.NOT_FOUND, Reason.BLOCK_NOT_FOUND, text)
+
+
+def _may_be_linked() -> TarnError:
+    text = (
+        "an earlier request may have linked the object, and its data is gone, was written again, or cannot be read; "
+        "look at the path, or write the object again"
+    )
+    return TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, text)
 
 
 def _invalid(field: str, text: str) -> TarnError:

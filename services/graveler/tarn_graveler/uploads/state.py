@@ -68,11 +68,13 @@ class Claim:
 
     Attributes:
         may_be_staged: whether an earlier completion began to stage the object.
+        linked_address: of a link that copies: the address of its copy. Empty otherwise.
     """
 
     op_id: bytes
     completed_entry: bytes
     may_be_staged: bool = False
+    linked_address: bytes = b""
 
 
 class Uploads:
@@ -262,6 +264,9 @@ class Uploads:
             record.completing_op_id = op_id
             record.completing_time_us = now
             record.manifest_hash = manifest_hash
+            if record.linked_address and not is_mine and not record.attempts:
+                # A copy that an earlier claim asked for may still arrive. Nothing will ever name its address.
+                record.linked_address = self._ids.uuid7()
 
         def is_claimed(record: pb.UploadRecord) -> bool:
             return record.state == pb.UPLOAD_STATE_COMPLETING and record.completing_op_id == op_id
@@ -269,7 +274,7 @@ class Uploads:
         record = await self._records.change(repository, upload_id, claim, is_claimed)
         if record.state == pb.UPLOAD_STATE_COMPLETED:
             return Claim(b"", record.completed_entry)
-        return Claim(op_id, b"", bool(record.attempts))
+        return Claim(op_id, b"", bool(record.attempts), record.linked_address)
 
     async def finish_complete(
         self,
@@ -320,22 +325,26 @@ class Uploads:
     ) -> None:
         """Gives up a claim. If the object may be staged, the upload waits for the completion that takes over.
 
+        Args:
+            repository: repository of the upload.
+            upload_id: id of the upload.
+            claim: claim that `begin_complete` returned.
+            may_be_staged: whether a call under this claim may have staged it. What an earlier claim recorded counts
+                without this.
+
         Raises:
             TarnError: UPLOAD_BUSY when the claim was lost; UPLOAD_NOT_FOUND.
         """
 
         def give_up(record: pb.UploadRecord) -> None:
             require_claim(record, upload_id, claim)
-            if may_be_staged:
-                # The time stays: an abort still waits, because a call of this claim may be on its way to the row.
-                record.completing_op_id = b""
-            else:
+            # The state and its time stay if an abort must wait: a call may be on its way to the row.
+            record.completing_op_id = b""
+            if not may_be_staged and not record.attempts:
                 record.state = pb.UPLOAD_STATE_OPEN
 
         def is_given_up(record: pb.UploadRecord) -> bool:
-            if may_be_staged:
-                return record.completing_op_id != claim
-            return record.state == pb.UPLOAD_STATE_OPEN and record.completing_op_id == claim
+            return record.completing_op_id != claim
 
         await self._records.change(repository, upload_id, give_up, is_given_up)
 

@@ -3,6 +3,8 @@
 Each replica knows the usage of a repository at its last count, and adds the changes that it has admitted since. It
 counts again in the background when that count is old, and before it refuses. So no refusal rests on stale numbers, and
 several replicas together admit too much only for as long as a count is used (docs/design/quotas.md).
+
+It also refuses what would fill the store with events while the bucket takes no files of the journal.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.quota import Limits, quota_exceeded
 from tarn.kv.records import Repository
+from tarn_graveler.journal.draining import Drain
 from tarn_graveler.records.quotas import QuotaRecords
 from tarn_graveler.usage.usage import UsageCounter
 
@@ -102,8 +105,14 @@ class Admission:
     """Admits or refuses changes that use more. Belongs to one event loop."""
 
     def __init__(
-        self, records: QuotaRecords, counter: UsageCounter, clock: Clock, tasks: TaskSet
+        self,
+        records: QuotaRecords,
+        counter: UsageCounter,
+        clock: Clock,
+        tasks: TaskSet,
+        drain: Drain | None = None,
     ) -> None:
+        self._drain = drain
         self.records = records
         self.counter = counter
         self._clock = clock
@@ -115,8 +124,9 @@ class Admission:
         """Admits one more uncommitted object; returns the block in which to stage it.
 
         Raises:
-            TarnError: EXHAUSTED, QUOTA_EXCEEDED; errors of the stores.
+            TarnError: EXHAUSTED, QUOTA_EXCEEDED, JOURNAL_BEHIND; errors of the stores.
         """
+        self._require_drained(repository)
         limits = self.records.of_repository(repository.repository_id)
         if limits.staged_objects or limits.staged_bytes:
             # An object without bytes is refused, too, once the bytes are used up.
@@ -129,13 +139,19 @@ class Admission:
 
         Returns the block in which to begin it. Raises as `object`.
         """
+        self._require_drained(repository)
         limits = self.records.of_repository(repository.repository_id)
         if limits.uploads or limits.staged_objects or limits.staged_bytes:
             return await self._admit(repository, limits, (1, 1, 1), (0, 0, 1))
         return NOT_LIMITED
 
+    def _require_drained(self, repository: Repository) -> None:
+        if self._drain is not None:
+            self._drain.require_drained(repository)
+
     async def room(self, repository: Repository) -> None:
         """Refuses if there is no room for any further object; takes none. Raises as `object`."""
+        self._require_drained(repository)
         limits = self.records.of_repository(repository.repository_id)
         if limits.staged_objects or limits.staged_bytes:
             await self._admit(repository, limits, (1, 1, 0), (0, 0, 0))

@@ -9,6 +9,7 @@ import pyarrow as pa
 from tarn.block.committed import Committed
 from tarn.block.differences import DiffLeft
 from tarn.core.branch import Branch
+from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId, MetarangeId
 from tarn.core.listing.diff import DIFF_SCHEMA, DiffPage
@@ -23,6 +24,10 @@ from tarn_graveler.records.branches import BranchName
 
 __all__ = ["DiffSides", "Diffing", "UncommittedPage"]
 
+_COUNTED_MAX = 100_000
+"""Differences of two commits that one page of counts goes through: about 0.1 s of a processor."""
+_COUNTING_SECONDS = 2.0
+"""No further window after these: ranges that no cache has may come slowly."""
 _STAGED_ROWS = 2000
 """Staged rows of one read of a branch, of up to 12 KiB each."""
 _STAGED_READS_MAX = 16
@@ -71,12 +76,14 @@ class Diffing:
         reading: Reading,
         committed: Committed,
         changes: UncommittedChanges,
+        clock: Clock,
     ) -> None:
         self._bases = bases
         self._layers = layers
         self._reading = reading
         self._committed = committed
         self._changes = changes
+        self._clock = clock
 
     async def from_merge_base(self, repository: Repository, sides: DiffSides) -> DiffSides:
         """Replaces the left side by the merge base of both; by None if the histories are unrelated.
@@ -110,7 +117,11 @@ class Diffing:
         after: str,
         limit: int,
     ) -> FolderPage:
-        """Counts the differences of two commits, by folder; ranges that both share are not opened."""
+        """Counts the differences of two commits, by folder; ranges that both share are not opened.
+
+        A page goes through about 100,000 differences, and begins no further step after two seconds.
+        """
+        end = self._clock.monotonic() + _COUNTING_SECONDS
         left, right = await self._listings(repository, sides)
         return await self._committed.differences.folders(
             repository.storage_namespace,
@@ -120,6 +131,8 @@ class Diffing:
             delimiter=delimiter,
             after=after,
             limit=limit,
+            changes_max=_COUNTED_MAX,
+            is_late=lambda: self._clock.monotonic() >= end,
         )
 
     async def _listings(

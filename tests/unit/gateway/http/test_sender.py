@@ -265,3 +265,28 @@ async def test_a_file_that_cannot_be_read_is_told_though_its_client_left(
     (context,) = await break_off_during(call, serving, wire, tmp_path / "f")
     assert context["message"] == "reading a file for a client that left failed"
     assert context["exception"].errno == errno.EIO
+
+
+async def test_a_file_arrives_whole_though_the_kernel_takes_it_in_any_pieces(
+    serving: Serving, wire: Wire, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pieces of a thread end because the socket is full, at any byte, also before the first one."""
+    body = os.urandom(9_000_001)
+    (tmp_path / "f").write_bytes(body)
+    real, turns = os.sendfile, iter(range(1 << 30))
+
+    def some(target: int, source: int, offset: int, count: int) -> int:
+        turn = next(turns)
+        if turn % 5 in (0, 3):
+            raise BlockingIOError
+        return real(target, source, offset, min(count, 1 + turn * 37_117 % 500_000))
+
+    monkeypatch.setattr(os, "sendfile", some)
+
+    async def handler(_: Request) -> Response:
+        return Response(200, [], FileSlice((tmp_path / "f").open("rb"), 7, len(body) - 9))
+
+    async with serving(handler) as stage:
+        client = await stage.connect()
+        assert (await client.ask(wire.get())).body == body[7:-2]
+    assert next(turns) > 40

@@ -6,6 +6,7 @@ import asyncio
 import os
 import random
 import signal
+import socket
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -227,6 +228,34 @@ async def test_a_child_that_does_not_end_a_cancelled_build_is_replaced(stores: S
         await until(lambda: not lives(pid))
         await until(lambda: builder.pid is None)
         assert (await builder.build(order)).count == 1
+
+
+_BROKEN_CHILD = """
+import json, socket, struct, sys
+end = socket.socket(fileno=int(sys.argv[1]))
+for message in ({"ready": True}, {"result": {}}):
+    body = json.dumps(message).encode()
+    end.sendall(struct.pack(">I", len(body)) + body)
+while end.recv(1 << 16):
+    pass
+sys.exit(7)
+"""
+"""It answers without the number of a build, and goes on until its parent closes the socket."""
+
+
+async def test_a_child_that_sends_what_is_no_answer_is_killed() -> None:
+    """It would hold the memory of its builds, for which nobody waits any more."""
+    ours, theirs = socket.socketpair()
+    with theirs:
+        reader, writer = await asyncio.open_unix_connection(sock=ours)
+        child = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", _BROKEN_CHILD, str(theirs.fileno()), pass_fds=(theirs.fileno(),)
+        )
+    process = HeavyProcess(child, reader, writer, SystemClock(), WorkerLimits(stop_s=SECONDS))
+    await process.begin({})
+    await until(lambda: process.is_over)
+    await process.close()
+    assert child.returncode == -signal.SIGKILL
 
 
 async def test_a_child_without_work_gives_its_memory_back(stores: Stores) -> None:

@@ -6,11 +6,13 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from tarn.core.access.actions import AUDIT, QUOTAS, REPOSITORIES, USERS, Action
+from tarn.core.errors import Kind, TarnError
 from tarn_api.context import Context
 from tarn_api.forms import Form
 from tarn_api.web import links
 from tarn_api.web.page import Crumb, Page, redirect, render
 from tarn_api.web.pages.state import hours_of
+from tarn_proto.graveler.v1 import compaction_service_pb2 as pb
 
 __all__ = ["administration", "pause", "resume"]
 
@@ -21,9 +23,10 @@ async def administration(context: Context, at: Struct) -> Page:
     """What the caller may administer."""
     del at
     may_see_pause = context.may(Action.MANAGE_COMPACTION, REPOSITORIES)
-    found = None
+    found, compactors = None, []
     if may_see_pause:
         found = await context.graveler.get_compaction_pause(context.read())
+        compactors = await _compactors(context)
     return render(
         context,
         "administration.html",
@@ -35,7 +38,18 @@ async def administration(context: Context, at: Struct) -> Page:
         may_see_pause=may_see_pause,
         may_pause=context.may(Action.MANAGE_COMPACTION, _COMPACTORS),
         pause=found,
+        compactors=compactors,
     )
+
+
+async def _compactors(context: Context) -> list[pb.WatchingCompactor]:
+    """Returns the compactors that watch; none of a graveler of an earlier release, which does not know them."""
+    try:
+        return await context.graveler.list_compactors(context.read())
+    except TarnError as error:
+        if error.kind is not Kind.UNIMPLEMENTED:
+            raise
+        return []
 
 
 async def pause(context: Context, at: Struct, form: Form) -> Response:

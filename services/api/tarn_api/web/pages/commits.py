@@ -14,15 +14,18 @@ from tarn_api.errors import ApiError
 from tarn_api.forms import Form
 from tarn_api.web import links
 from tarn_api.web.changes import Comparison, comparison_of
+from tarn_api.web.choices import branches_offered
 from tarn_api.web.page import Crumb, Page, redirect, render
 from tarn_api.web.place import RepositoryAt, way_to
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import merge_service_pb2 as pb
+from tarn_proto.graveler.v1 import pull_request_service_pb2 as pull_pb
 
 __all__ = ["CommitAt", "applied", "cherry_pick", "revert", "show", "side_of"]
 
 _SHORT: Final = 12
 """Characters of a commit id that pages show."""
+_OPEN: Final = (pull_pb.PULL_REQUEST_STATE_OPEN,)
 _SIDES: Final = {
     "": pb.MERGE_SIDE_UNSPECIFIED,
     "source": pb.MERGE_SIDE_SOURCE,
@@ -64,6 +67,7 @@ async def show(context: Context, at: CommitAt) -> Page:
             context, at.repository, parent, found.commit_id, at.prefix, at.after
         )
     name = found.commit_id[:_SHORT]
+    default = await _default_branch(context, at.repository)
     return render(
         context,
         "commit.html",
@@ -73,8 +77,27 @@ async def show(context: Context, at: CommitAt) -> Page:
         commit=found,
         parent=parent,
         compared=compared,
-        branch=at.branch or await _default_branch(context, at.repository),
+        branch=at.branch or default,
+        default=default,
+        pull=await _pull_of(context, at.repository, at.branch),
+        names=await branches_offered(context, at.repository),
     )
+
+
+async def _pull_of(context: Context, repository: str, branch: str) -> str:
+    """Returns the number of an open pull request of a branch that a change was just made on; empty if none is found at
+    once, or if the caller may not see it."""
+    if not branch:
+        return ""
+    try:
+        page = await context.graveler.list_pull_requests(
+            context.read(), repository, states=_OPEN, from_branch=branch, page_size=1
+        )
+    except TarnError as error:
+        if error.kind not in (Kind.DENIED, Kind.INVALID):
+            raise
+        return ""
+    return page.pull_requests[0].pull_request_id if page.pull_requests else ""
 
 
 async def _default_branch(context: Context, repository: str) -> str:

@@ -9,13 +9,15 @@ from msgspec import Struct
 from starlette.responses import Response
 
 from tarn.core.entry import size_of
-from tarn.core.errors import Reason
+from tarn.core.errors import Reason, TarnError
 from tarn.core.glob import glob_of
+from tarn.rpc.wire.errors import error_from_operation
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
 from tarn_api.forms import Form
 from tarn_api.web import links
 from tarn_api.web.changes import Comparison, comparison_of
+from tarn_api.web.choices import Missing, missing_of, refs_offered
 from tarn_api.web.page import Crumb, Page, redirect, render
 from tarn_api.web.pages.commits import side_of
 from tarn_api.web.place import RepositoryAt, way_to
@@ -25,6 +27,8 @@ __all__ = ["CompareAt", "MergeAt", "compare", "merge", "preview"]
 
 _CONFLICTS_MAX: Final = 40
 """Conflicts on a page: each is a field of its form, which has at most 50."""
+_WAIT_MS: Final = 10_000
+"""A merge is a task, so a large one goes on while its page shows how far it is."""
 _CHOICE: Final = "winner:"
 """Begins the field of a conflict. The path is quoted: browsers change line breaks in the names of fields."""
 
@@ -51,10 +55,15 @@ class MergeAt(Struct, kw_only=True):
 async def compare(context: Context, at: CompareAt) -> Page:
     """What differs between two refs, by folder and by path."""
     compared: Comparison | None = None
+    missing: Missing | None = None
     if at.left and at.right:
-        compared = await comparison_of(
-            context, at.repository, at.left, at.right, at.prefix, at.after
-        )
+        try:
+            compared = await comparison_of(
+                context, at.repository, at.left, at.right, at.prefix, at.after
+            )
+        except TarnError as error:
+            fields = [("left", at.left), ("right", at.right)]
+            missing = await missing_of(context, at.repository, fields, error)
     return render(
         context,
         "compare.html",
@@ -62,6 +71,9 @@ async def compare(context: Context, at: CompareAt) -> Page:
         crumbs=[*way_to(at.repository), Crumb("Compare")],
         at=at,
         compared=compared,
+        missing=missing,
+        status=404 if missing else 200,
+        names=await refs_offered(context, at.repository),
     )
 
 
@@ -96,7 +108,8 @@ async def preview(context: Context, at: MergeAt) -> Page:
 
 
 async def merge(context: Context, at: RepositoryAt, form: Form) -> Response:
-    """Merges the commit that the preview showed into the head that it showed, and goes to the new commit."""
+    """Merges the commit that the preview showed into the head that it showed, and goes to the new commit; or to the
+    task, if that takes long."""
     branch, commit_id = form.need("destination", "the branch"), form.need("commit", "the commit")
     head = form.need("head", "the head of the branch that you saw")
     context.trace.values = {"repository": at.repository, "branch": branch}
@@ -107,17 +120,27 @@ async def merge(context: Context, at: RepositoryAt, form: Form) -> Response:
     if found.commit_id != head:
         text = f"{branch} got another commit since the preview; look at the preview again"
         raise ApiError(409, text, reason=Reason.REF_MOVED.value)
-    made = await context.graveler.merge(
-        context.change(),
-        at.repository,
-        branch,
-        commit_id,
+    wanted = pb.MergeRequest(
+        repository_id=at.repository,
+        branch_id=branch,
+        source_ref=commit_id,
         message=message,
         choices=choices,
         default_side=side,
         squash=bool(form.get("squash")),
     )
-    return redirect(links.to_repository(at.repository, "commits", made.commit_id, branch=branch))
+    task = await context.graveler.start_merge(
+        context.change(),
+        wanted,
+        task_id=context.objects.ids.uuid7().hex(),
+        timeout_ms=_WAIT_MS,
+    )
+    if task.HasField("error"):
+        raise error_from_operation(task.error)
+    made = task.merge.commit.commit_id
+    if not made:
+        return redirect(links.to_repository(at.repository, "task", task=task.task_id))
+    return redirect(links.to_repository(at.repository, "commits", made, branch=branch))
 
 
 def _choices_of(form: Form) -> list[pb.ConflictChoice]:

@@ -15,6 +15,7 @@ from tarn_api.errors import ApiError
 from tarn_api.forms import Form
 from tarn_api.web import links
 from tarn_api.web.changes import changes_of
+from tarn_api.web.choices import refs_offered
 from tarn_api.web.drawings import HEIGHT, Drawing, drawings_of
 from tarn_api.web.page import Crumb, Page, redirect, render
 from tarn_api.web.place import PAGE_SIZE, RepositoryAt, way_to
@@ -99,7 +100,8 @@ async def commit(context: Context, at: RepositoryAt, form: Form) -> Response:
     message = form.need("message", "the message").replace("\r\n", "\n")
     context.trace.values = {"repository": at.repository, "branch": branch}
     made = await context.graveler.create_commit(context.change(), at.repository, branch, message)
-    return redirect(links.to_repository(at.repository, "commits", made.commit.commit_id))
+    target = links.to_repository(at.repository, "commits", made.commit.commit_id, branch=branch)
+    return redirect(target)
 
 
 async def log(context: Context, at: LogAt) -> Page:
@@ -120,6 +122,7 @@ async def log(context: Context, at: LogAt) -> Page:
         drawings=drawings,
         height=HEIGHT,
         more=more,
+        names=await refs_offered(context, at.repository),
     )
 
 

@@ -21,6 +21,7 @@ from tarn_api.forms import Form
 from tarn_api.operations import shapes
 from tarn_api.operations.paging import filled
 from tarn_api.web import links
+from tarn_api.web.choices import refs_offered
 from tarn_api.web.markdown import MARKDOWN_BYTES_MAX, html_of, is_markdown
 from tarn_api.web.marks import Marks, marks_of
 from tarn_api.web.page import Crumb, Page, redirect, render
@@ -138,6 +139,7 @@ async def folder(context: Context, at: FolderAt) -> Page:
         is_empty=not (rows or at.prefix or at.after),
         more=more,
         s3=endpoint_of(context),
+        names=await refs_offered(context, at.repository),
     )
 
 

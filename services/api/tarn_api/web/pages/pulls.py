@@ -7,6 +7,7 @@ from typing import Final
 from msgspec import Struct
 from starlette.responses import Response
 
+from tarn.core.errors import TarnError
 from tarn.core.printable import printable
 from tarn.core.pull_request import TITLE_BYTES_MAX
 from tarn_api.context import Context
@@ -14,6 +15,7 @@ from tarn_api.errors import ApiError
 from tarn_api.forms import Form
 from tarn_api.web import links
 from tarn_api.web.changes import Folders, folders_of
+from tarn_api.web.choices import Missing, branches_offered, missing_of
 from tarn_api.web.page import Crumb, Page, first_line, redirect, render
 from tarn_api.web.place import PAGE_SIZE, RepositoryAt, way_to
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
@@ -112,6 +114,7 @@ async def show(context: Context, at: PullsAt) -> Page:
         states=list(_STATES),
         state_names=STATE_NAMES,
         more=token,
+        names=await branches_offered(context, at.repository),
     )
 
 
@@ -125,20 +128,25 @@ async def new(context: Context, at: NewPullAt) -> Page:
     folders: Folders | None = None
     commits: list[commit_pb.Commit] = []
     has_more = False
+    missing: Missing | None = None
     if source:
-        folders = await folders_of(
-            context,
-            at.repository,
-            destination,
-            source,
-            from_merge_base=True,
-            prefix=at.prefix,
-            token=at.token,
-        )
-        page = await context.graveler.list_commits(
-            call, at.repository, source, exclude_ref=destination, page_size=PAGE_SIZE
-        )
-        commits, has_more = list(page.commits), bool(page.next_page_token)
+        try:
+            folders = await folders_of(
+                context,
+                at.repository,
+                destination,
+                source,
+                from_merge_base=True,
+                prefix=at.prefix,
+                token=at.token,
+            )
+            page = await context.graveler.list_commits(
+                call, at.repository, source, exclude_ref=destination, page_size=PAGE_SIZE
+            )
+            commits, has_more = list(page.commits), bool(page.next_page_token)
+        except TarnError as error:
+            fields = [("source", source), ("destination", destination)]
+            missing = await missing_of(context, at.repository, fields, error)
     return render(
         context,
         "pull_new.html",
@@ -155,6 +163,9 @@ async def new(context: Context, at: NewPullAt) -> Page:
         commits=commits,
         has_more_commits=has_more,
         proposal=_title_of(commits),
+        missing=missing,
+        status=404 if missing else 200,
+        names=await branches_offered(context, at.repository),
     )
 
 

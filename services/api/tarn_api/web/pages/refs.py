@@ -13,6 +13,7 @@ from tarn_api.context import Context
 from tarn_api.forms import Form
 from tarn_api.operations.paging import Fetch, filled
 from tarn_api.web import links
+from tarn_api.web.choices import refs_offered
 from tarn_api.web.page import Crumb, Page, redirect, render
 from tarn_api.web.place import PAGE_SIZE, RepositoryAt, way_to
 from tarn_proto.graveler.v1 import branch_service_pb2 as branch_pb
@@ -99,6 +100,7 @@ async def _page(
         at=at,
         found=found,
         more=name(found[-1]) if has_more else "",
+        names=await refs_offered(context, at.repository),
     )
 
 

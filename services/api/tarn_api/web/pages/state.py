@@ -13,6 +13,7 @@ from tarn_api.context import Context
 from tarn_api.errors import ApiError
 from tarn_api.forms import Form
 from tarn_api.web import links
+from tarn_api.web.choices import branches_offered
 from tarn_api.web.page import Crumb, Page, redirect, render
 from tarn_api.web.place import RepositoryAt, way_to
 from tarn_proto.graveler.v1 import collection_service_pb2 as collection_pb
@@ -81,6 +82,7 @@ async def show(context: Context, at: StateAt) -> Page:
         outcome=_OUTCOMES.get(at.outcome, ""),
         collection=collection,
         phases=PHASES,
+        names=await branches_offered(context, at.repository),
         may_compact=context.may(Action.COMPACT_REPO, branches_resource(at.repository) + branch),
     )
 

@@ -1,1 +1,0 @@
-"""Dumps of repositories: the file, and the transfer to and from graveler (docs/design/dump.md)."""

@@ -1,0 +1,426 @@
+"""The drain: events of all repositories become files in the bucket, and tokens are dropped only afterwards.
+
+There are two ways to a pass. The *round* reads every branch of every repository, again and again, so that files are
+never far behind. Before the cleaner drops a token, the *last scan* reads it and its branch. Rounds have a lease, which
+avoids double work; nothing depends on it.
+
+A repository whose bucket refuses files, or whose row is damaged, does not stop the others; its tokens stay.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Final
+
+import structlog
+
+from tarn.aio.bounded_map import BoundedMap
+from tarn.block.port import BlockStore
+from tarn.core.clock import Clock, IdSource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId
+from tarn.core.levels import Feature, FeatureGate
+from tarn.journal.events import BRANCHES
+from tarn.kv.drop_records import Drop
+from tarn.kv.journal_records import DrainRecord, decode_drain, encode_drain
+from tarn.kv.keys import InstallationKeys, RepositoryKeys
+from tarn.kv.namespace_records import namespace_register
+from tarn.kv.paging import rows_of
+from tarn.kv.port import Kv
+from tarn.kv.records import Repository, decode_bucket
+from tarn.kv.register import Register
+from tarn_graveler.journal.epochs import Epochs, JournalPlace
+from tarn_graveler.journal.passes import RepositoryPasses
+from tarn_graveler.journal.records import RecordEvents
+from tarn_graveler.journal.scanning import OverToken
+
+__all__ = ["Drain", "DrainProgress", "DrainSettings"]
+
+_LEASE_US: Final = 60_000_000
+_LEVEL_SECONDS: Final = 60.0
+"""After this, every replica knows that the store's feature level was raised."""
+_BEHIND_MAX: Final = 1_000
+"""Repositories that are told one by one to be behind; with more, all count as behind."""
+_FULL_MAX: Final = 10_000
+"""Repositories whose last full pass is remembered."""
+_PAGE: Final = 500
+_REPOSITORIES: Final = b"repos/"
+
+_log = structlog.get_logger()
+_Decide = Callable[[DrainRecord], DrainRecord]
+
+
+@dataclass(slots=True)
+class DrainProgress:
+    """How far the drain has come, as this replica knows it.
+
+    Attributes:
+        record: the newest one that was read or written.
+        failed_passes: passes of this replica that ended with an error.
+        last_scans: tokens whose last scan this replica has made.
+    """
+
+    record: DrainRecord = field(default_factory=DrainRecord)
+    failed_passes: int = 0
+    last_scans: int = 0
+
+    def lag_us(self, root: str, now_us: int) -> int:
+        """How old the oldest change of a repository may be that is not in the bucket; 0 before the first look."""
+        until_us = self.record.of(root)
+        return max(0, now_us - until_us) if until_us else 0
+
+    def greatest_lag_us(self, now_us: int) -> int:
+        """The greatest `lag_us` of all repositories."""
+        times = (self.record.drained_until_us, *self.record.behind.values())
+        return max((max(0, now_us - us) for us in times if us), default=0)
+
+
+@dataclass(frozen=True, slots=True)
+class DrainSettings:
+    """The settings of the drain.
+
+    Attributes:
+        namespace: of the journal of what belongs to no repository.
+        poll_seconds: pause between two rounds.
+        lag_seconds_max: from which lag on a repository takes no writes.
+    """
+
+    namespace: str
+    poll_seconds: float = 10.0
+    lag_seconds_max: float = 3_600.0
+
+
+class _Journals:
+    """The passes of this process, by repository: one at a time for each."""
+
+    def __init__(self) -> None:
+        self.passes: dict[str, RepositoryPasses] = {}
+        self.locks: dict[str, asyncio.Lock] = {}
+
+    def lock(self, root: str) -> asyncio.Lock:
+        return self.locks.setdefault(root, asyncio.Lock())
+
+    def keep(self, roots: Iterable[str]) -> None:
+        """Forgets repositories that are gone."""
+        known = set(roots)
+        self.passes = {root: each for root, each in self.passes.items() if root in known}
+        self.locks = {
+            root: lock for root, lock in self.locks.items() if root in known or lock.locked()
+        }
+
+
+class Drain:
+    """Drains the journals of an installation. Several replicas may do so.
+
+    Args:
+        kv: the store.
+        keys: of the installation.
+        blocks: gets the files.
+        clock: times of passes and the lease.
+        ids: makes the names of holders and folders.
+        features: say whether replicas write events.
+        settings: see there.
+
+    Attributes:
+        progress: for metrics and for the refusal of writes.
+    """
+
+    def __init__(
+        self,
+        kv: Kv,
+        keys: InstallationKeys,
+        blocks: BlockStore,
+        clock: Clock,
+        ids: IdSource,
+        features: FeatureGate,
+        settings: DrainSettings,
+    ) -> None:
+        self._kv = kv
+        self._keys = keys
+        self._blocks = blocks
+        self._clock = clock
+        self._ids = ids
+        self._features = features
+        self._ready_at = 0.0
+        self._settings = settings
+        self._epochs = Epochs(kv, keys, blocks, clock, ids)
+        self._holder = ""
+        self._journals = _Journals()
+        self._records = RecordEvents(kv, keys, clock)
+        self._full: BoundedMap[str, float] = BoundedMap(_FULL_MAX)
+        self._shared = JournalPlace(keys.installation_id, settings.namespace)
+        self.progress = DrainProgress()
+
+    async def run(self) -> None:
+        """Drains until cancelled; logs errors and repeats."""
+        while True:
+            try:
+                await self.round()
+            except TarnError as error:
+                self.progress.failed_passes += 1
+                _log.warning(
+                    "the journal was not drained", reason=error.reason, error=error.message
+                )
+            await self._clock.sleep(self._settings.poll_seconds)
+
+    # ---- rounds
+
+    async def round(self) -> bool:
+        """Drains all repositories, unless another replica does; returns whether it did.
+
+        Raises:
+            TarnError: errors of the store. Those of single repositories are logged, and noted in the record.
+        """
+        begin_us = self._clock.now_us()
+        self._holder = self._holder or self._ids.nonce().hex()
+        if not self._is_ready() or not await self._lease(begin_us):
+            return False
+        behind: dict[str, int] = {}
+        self._records.begin(self.progress.record.first_hour)
+        changed = await self._records.roots()
+        roots = []
+        async for place in self._places():
+            roots.append(place.root)
+            if not await self._drained(place, has_records=place.root in changed):
+                behind[place.root] = self.progress.record.of(place.root)
+            await self._renew()
+        self._journals.keep(roots)
+        await self._records.finish(await self._records.of_dead(changed.difference(roots)))
+        until_us = begin_us
+        if len(behind) > _BEHIND_MAX:
+            until_us, behind = min(behind.values()), {}
+        ended = partial(
+            replace,
+            drained_until_us=until_us,
+            behind=behind,
+            first_hour=self._records.first_hour,
+        )
+        await self._change(lambda found: ended(found) if found.holder == self._holder else found)
+        return True
+
+    def _is_ready(self) -> bool:
+        """Whether all replicas write events. An epoch that begins before has a base that lacks some rows."""
+        if not self._features.allows(Feature.JOURNAL):
+            self._ready_at = self._clock.monotonic() + _LEVEL_SECONDS
+            return False
+        return self._clock.monotonic() >= self._ready_at
+
+    async def _drained(self, place: JournalPlace, *, has_records: bool) -> bool:
+        """Drains one repository; returns whether that succeeded."""
+        try:
+            await self._pass(place, self._branches(place), {}, has_records=has_records)
+        except TarnError as error:
+            self.progress.failed_passes += 1
+            _log.warning(
+                "the journal of a repository was not drained",
+                namespace=place.namespace,
+                reason=error.reason,
+                error=error.message,
+            )
+            return False
+        return True
+
+    async def drain(self, place: JournalPlace, *, is_full: bool = False) -> None:
+        """Drains a repository: what was acknowledged before this call is in the bucket on return.
+
+        Args:
+            place: the repository.
+            is_full: reads all events, whatever earlier passes have read.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: its journal is of another store. CORRUPT; errors of the stores.
+        """
+        self._records.begin(self.progress.record.first_hour)
+        await self._pass(place, self._branches(place), {}, is_full=is_full)
+
+    async def before_deletion(self, repository: Repository | None, ended_at: float) -> None:
+        """Returns when the events that ended references to blocks are in the bucket, so that these may be deleted.
+
+        Otherwise a rebuild would name a block that is gone.
+
+        Args:
+            repository: of the blocks; None: the events belong to no repository.
+            ended_at: a time after the last of the references ended, on the monotonic clock.
+
+        Raises:
+            TarnError: as `drain`: nothing may be deleted.
+        """
+        place = self._shared if repository is None else self.place_of(repository)
+        full_at = self._full.get(place.root)
+        if full_at is not None and full_at > ended_at:
+            return
+        began_at = self._clock.monotonic()
+        await self.drain(place, is_full=True)
+        self._full.put(place.root, began_at)
+
+    async def _places(self) -> AsyncIterator[JournalPlace]:
+        yield self._shared
+        end = _REPOSITORIES[:-1] + b"0"
+        async for _, value in rows_of(self._kv, self._keys.graveler, _REPOSITORIES, end, _PAGE):
+            found = decode_bucket(value)
+            if isinstance(found, Repository) and not (found.is_deleted or found.is_pending):
+                yield self.place_of(found)
+
+    def place_of(self, repository: Repository) -> JournalPlace:
+        """Where the journal of a repository is."""
+        keys = self._keys.of_repository(repository.repository_id, repository.instance_uid)
+        return JournalPlace(keys.root, repository.storage_namespace)
+
+    async def _branches(self, place: JournalPlace) -> AsyncIterator[BranchId]:
+        if place == self._shared:
+            return
+        refs, prefix = RepositoryKeys(place.root).refs, BRANCHES.encode()
+        async for key, _ in rows_of(self._kv, refs, prefix, prefix[:-1] + b"0", _PAGE):
+            yield BranchId(key[len(prefix) :].decode())
+
+    def require_drained(self, repository: Repository) -> None:
+        """Does nothing unless the files of a repository are so far behind that it takes no more writes.
+
+        Raises:
+            TarnError: EXHAUSTED, JOURNAL_BEHIND.
+        """
+        now_us = self._clock.now_us()
+        lag_us = self.progress.lag_us(self.place_of(repository).root, now_us)
+        if lag_us <= self._settings.lag_seconds_max * 1_000_000:
+            return
+        name, seconds = repository.repository_id, lag_us // 1_000_000
+        text = (
+            f"repository {name} takes no writes now: its bucket has taken no files of the journal for {seconds} s. "
+            "Deletes go on. The log of graveler says why (docs/operate/journal.md); nothing was done"
+        )
+        raise TarnError(
+            Kind.EXHAUSTED, Reason.JOURNAL_BEHIND, text, repository=name, seconds=str(seconds)
+        )
+
+    # ---- last scans
+
+    async def last_scans(self, drops: Sequence[Drop]) -> list[Drop]:
+        """Makes the last scans of tokens that are over; returns those whose events are in the bucket now.
+
+        A token whose data are being deleted with their repository has none.
+
+        Args:
+            drops: with `journal`; of any repositories.
+        """
+        by_place: dict[JournalPlace, list[Drop]] = {}
+        if not self._is_ready():
+            # Before the level is raised, there are no events; then, for a while, some replicas write none yet.
+            return [] if self._features.allows(Feature.JOURNAL) else list(drops)
+        for drop in drops:
+            assert drop.journal is not None
+            place = JournalPlace(drop.journal.root, drop.journal.storage_namespace)
+            by_place.setdefault(place, []).append(drop)
+        drained: list[Drop] = []
+        for place, some in by_place.items():
+            try:
+                await self._last_scans(place, some)
+            except TarnError as error:
+                self.progress.failed_passes += 1
+                _log.warning(
+                    "tokens stay, because their events are not in the bucket",
+                    namespace=place.namespace,
+                    tokens=len(some),
+                    reason=error.reason,
+                    error=error.message,
+                )
+            else:
+                drained += some
+                self.progress.last_scans += len(some)
+        return drained
+
+    async def _last_scans(self, place: JournalPlace, drops: Sequence[Drop]) -> None:
+        if await self._is_purged(place):
+            return
+        # A token may be announced several times.
+        found: dict[BranchId, dict[str, OverToken]] = {}
+        for drop in sorted(drops, key=_token_id):
+            assert drop.journal is not None
+            token = OverToken(drop.journal.token_id, drop.partition)
+            found.setdefault(drop.journal.branch_id, {})[token.token_id] = token
+        over = {branch_id: list(tokens.values()) for branch_id, tokens in found.items()}
+        self._records.begin(self.progress.record.first_hour)
+        await self._pass(place, _each(sorted(over)), over, has_records=False)
+
+    async def _is_purged(self, place: JournalPlace) -> bool:
+        """Whether all data of a namespace are being deleted, or are deleted: a file would stay for ever."""
+        held = await namespace_register(self._kv, self._keys, place.namespace).read()
+        if held is None or held.purge_begin_us == 0:
+            return False
+        keys = self._keys.of_repository(held.repository_id, held.instance_uid)
+        return keys.root == place.root
+
+    # ---- both
+
+    async def _pass(
+        self,
+        place: JournalPlace,
+        branches: AsyncIterator[BranchId],
+        over: Mapping[BranchId, Sequence[OverToken]],
+        *,
+        has_records: bool = True,
+        is_full: bool = False,
+    ) -> None:
+        async with self._journals.lock(place.root):
+            epoch = await self._epochs.current(place)
+            passes = self._journals.passes.pop(place.root, None)
+            if passes is None or passes.epoch != epoch:
+                passes = RepositoryPasses(
+                    self._kv, self._blocks, place, epoch, self._clock, self._ids
+                )
+            drained = await passes.run(
+                branches,
+                over,
+                lambda: self._records.of(place.root),
+                has_records=has_records,
+                is_full=is_full,
+            )
+            await self._records.finish(drained)
+            self._journals.passes[place.root] = passes  # only without an error
+
+    # ---- the record
+
+    async def _lease(self, now_us: int) -> bool:
+        """Takes the lease; returns False if another replica has it."""
+
+        def decide(found: DrainRecord) -> DrainRecord:
+            if found.holder not in ("", self._holder) and now_us < found.lease_until_us:
+                return found
+            until_us = found.drained_until_us or now_us  # nothing was acknowledged before the first
+            return replace(
+                found,
+                holder=self._holder,
+                lease_until_us=now_us + _LEASE_US,
+                drained_until_us=until_us,
+            )
+
+        return (await self._change(decide)).holder == self._holder
+
+    async def _renew(self) -> None:
+        now_us = self._clock.now_us()
+        if self.progress.record.lease_until_us - now_us < _LEASE_US // 2:
+            await self._lease(now_us)
+
+    async def _change(self, decide: _Decide) -> DrainRecord:
+        row = Register(
+            self._kv,
+            self._keys.journal_state,
+            self._keys.DRAIN,
+            decode_drain,
+            encode_drain,
+            "the record of the journal's drain",
+        )
+        self.progress.record = await row.change(decide)
+        return self.progress.record
+
+
+def _token_id(drop: Drop) -> str:
+    assert drop.journal is not None
+    return drop.journal.token_id
+
+
+async def _each(branches: Iterable[BranchId]) -> AsyncIterator[BranchId]:
+    for branch_id in branches:
+        yield branch_id

@@ -1,0 +1,221 @@
+"""The epoch that the journal of a repository continues in this store.
+
+An epoch begins with its base: all that the store holds of the repository. Nothing is drained, dropped or removed before
+the epoch has begun, so all later changes are events that are still in the store, and the base needs no moment of its
+own. Its rows have order 0, less than that of every event.
+
+The row of the store is written first, so two replicas never begin two epochs: an attempt that is taken over has the
+lower number, and counts no more. A store that is filled with the rows of another one gets no such row, so it begins an
+epoch of its own.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, replace
+from typing import Final
+
+import msgspec
+import pyarrow as pa
+import structlog
+
+from tarn.block.port import BlockStore
+from tarn.core.clock import Clock, IdSource
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId
+from tarn.journal.epochs import Epoch, EpochCause, begin_epoch, newest_epoch, next_epoch
+from tarn.journal.events import BASE_ID, BASE_OPERATION, BRANCHES, EventRow, table_of
+from tarn.journal.writing import write_base
+from tarn.kv.journal_records import EpochRecord, decode_epoch, encode_epoch
+from tarn.kv.keys import (
+    PATHS_END,
+    PATHS_START,
+    AuthKeys,
+    InstallationKeys,
+    RepositoryKeys,
+    after_prefix,
+    path_of,
+)
+from tarn.kv.paging import rows_of
+from tarn.kv.port import Kv
+from tarn.kv.record_kinds import KINDS, Place
+from tarn.kv.records import decode_branch
+from tarn.kv.register import Register
+from tarn_graveler.journal.scanning import LOOKS
+
+__all__ = ["Epochs", "JournalPlace", "end_epochs"]
+
+_BASE_ROWS: Final = 50_000
+"""Rows of a file of the base, and in memory."""
+_BASE_BYTES: Final = 16 << 20
+_PAGE: Final = 1_000
+
+_log = structlog.get_logger()
+
+
+@dataclass(frozen=True, slots=True)
+class JournalPlace:
+    """A repository with a journal, or what belongs to no repository.
+
+    Attributes:
+        root: `RepositoryKeys.root` of its present life; of what belongs to none, the id of the installation.
+        namespace: where the files are.
+    """
+
+    root: str
+    namespace: str
+
+
+class Epochs:
+    """Finds and begins epochs."""
+
+    def __init__(
+        self, kv: Kv, keys: InstallationKeys, blocks: BlockStore, clock: Clock, ids: IdSource
+    ) -> None:
+        self._kv = kv
+        self._keys = keys
+        self._blocks = blocks
+        self._clock = clock
+        self._ids = ids
+
+    async def current(self, place: JournalPlace) -> Epoch:
+        """Returns the epoch of a repository; begins one if it has none.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: another store has begun a newer epoch of this namespace: this one must not
+                drain. CONFLICT: another replica begins one. CORRUPT; errors of the stores.
+        """
+        row = self._row(place.root)
+        record = await row.read(settle=True)
+        newest = await newest_epoch(self._blocks, place.namespace)
+        if record is None:
+            return await self._begin(place, row, None, newest.number if newest else 0)
+        if newest is not None and (newest.number, newest.folder) == (record.number, record.folder):
+            if not record.has_begun:  # by an attempt whose answer was lost
+                await self._move(row, record, replace(record, has_begun=True))
+            return newest
+        if record.has_begun or (newest is not None and newest.number >= record.number):
+            found = "none" if newest is None else f"{newest.number} in folder {newest.folder}"
+            text = (
+                f"the journal of {place.namespace} is of another store: its newest epoch is {found}, and this store "
+                f"continues {record.number} in folder {record.folder}. Stop one of the two stores"
+            )
+            raise TarnError(Kind.FAILED_PRECONDITION, Reason.PRECONDITION_FAILED, text)
+        return await self._begin(place, row, record, record.number)
+
+    def _row(self, root: str) -> Register[EpochRecord | None]:
+        key, what = self._keys.epoch(root), f"the epoch of the journal of {root}"
+        return Register(self._kv, self._keys.journal_state, key, decode_epoch, encode_epoch, what)
+
+    async def _begin(
+        self,
+        place: JournalPlace,
+        row: Register[EpochRecord | None],
+        before: EpochRecord | None,
+        number: int,
+    ) -> Epoch:
+        """Begins the epoch after `number`."""
+        chance = self._ids.nonce().hex()
+        epoch = next_epoch(None, chance, EpochCause.ENABLED, self._clock.now_us(), newest=number)
+        record = EpochRecord(epoch.number, epoch.folder)
+        await self._move(row, before, record)
+        base = await write_base(self._blocks, place.namespace, epoch.folder, self._base(place.root))
+        epoch = msgspec.structs.replace(epoch, base=base)
+        await begin_epoch(self._blocks, place.namespace, epoch)
+        await self._move(row, record, replace(record, has_begun=True))
+        _log.info("epoch of the journal begun", namespace=place.namespace, epoch=epoch.number)
+        return epoch
+
+    async def _move(
+        self, row: Register[EpochRecord | None], before: EpochRecord | None, after: EpochRecord
+    ) -> None:
+        def decide(found: EpochRecord | None) -> EpochRecord:
+            if found not in (before, after):
+                text = "another replica begins the epoch of this journal"
+                raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
+            return after
+
+        await row.change(decide)
+
+    # ---- the base
+
+    async def _base(self, root: str) -> AsyncIterator[pa.Table]:
+        """Yields everything that the store holds of a repository, or of no repository, and a rebuild needs."""
+        rows: list[EventRow] = []
+        size = 0
+        async for row in self._base_rows(root):
+            rows.append(row)
+            size += len(row.key) + len(row.payload)
+            if len(rows) >= _BASE_ROWS or size >= _BASE_BYTES:
+                yield table_of(rows)
+                rows, size = [], 0
+        if rows:
+            yield table_of(rows)
+
+    async def _base_rows(self, root: str) -> AsyncIterator[EventRow]:
+        if root == self._keys.installation_id:
+            partitions = {
+                Place.GRAVELER: self._keys.graveler,
+                Place.AUTH: AuthKeys(root).partition,
+            }
+        else:
+            keys = RepositoryKeys(root)
+            partitions = {
+                Place.REFS: keys.refs,
+                Place.COMMITS: keys.commits,
+                Place.PULLS: keys.pulls,
+            }
+            async for row in self._all_branches(keys):
+                yield row
+        prefix = BRANCHES.encode()
+        for kind in KINDS:
+            if not kind.is_journaled or kind.place not in partitions or kind.begins == prefix:
+                continue
+            is_prefix = kind.begins.endswith(b"/")
+            end = after_prefix(kind.begins) if is_prefix else kind.begins + b"\0"
+            partition = partitions[kind.place]
+            async for key, value in rows_of(self._kv, partition, kind.begins, end, _PAGE):
+                yield _base_row("", "", key.decode(), kind.told(value))
+
+    async def _all_branches(self, keys: RepositoryKeys) -> AsyncIterator[EventRow]:
+        prefix = BRANCHES.encode()
+        async for key, _ in rows_of(self._kv, keys.refs, prefix, after_prefix(prefix), _PAGE):
+            async for row in self._branch_rows(keys, BranchId(key[len(prefix) :].decode())):
+                yield row
+
+    async def _branch_rows(
+        self, keys: RepositoryKeys, branch_id: BranchId
+    ) -> AsyncIterator[EventRow]:
+        """Yields the record of a branch, and before it the rows of its tokens, as `BranchScan` reads events."""
+        key = keys.branch(branch_id)
+        (found,) = await self._kv.get_many(keys.refs, [key], settle=True)
+        for _ in range(LOOKS):
+            if found is None:
+                return
+            for token in reversed(decode_branch(found.value).tokens):
+                partition = keys.token(branch_id, token)
+                rows = rows_of(self._kv, partition, PATHS_START, PATHS_END, _PAGE)
+                async for row, packed in rows:
+                    yield _base_row(branch_id, token.token_id, path_of(row), packed)
+            (again,) = await self._kv.get_many(keys.refs, [key], settle=True)
+            if again == found:
+                break
+            found = again
+        if found is not None:
+            yield _base_row(branch_id, "", key.decode(), found.value)
+
+
+def _base_row(branch: str, token: str, key: str, payload: bytes) -> EventRow:
+    return EventRow(BASE_ID, branch, token, 0, 0, b"", b"", BASE_OPERATION, key, payload, b"")
+
+
+async def end_epochs(kv: Kv, keys: InstallationKeys) -> None:
+    """Ends the epochs of all repositories, because the journal is off: when it is on again, new ones begin.
+
+    Raises:
+        TarnError: errors of the store.
+    """
+    rows = rows_of(kv, keys.journal_state, keys.EPOCHS, after_prefix(keys.EPOCHS), _PAGE)
+    if names := [key async for key, _ in rows]:
+        for at in range(0, len(names), _PAGE):
+            await kv.delete_many(keys.journal_state, names[at : at + _PAGE])

@@ -1,0 +1,268 @@
+"""Passes over one repository by one process: what it reads becomes files, and it remembers what is in them.
+
+Most passes read new events only, from ten minutes before the pass before on: the keys of events begin with times. So
+clocks and pauses decide how far behind the files are, never what is in them in the end: the last scan of a token reads
+all of it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Final
+
+import pyarrow as pa
+
+from tarn.block.port import BlockStore
+from tarn.core.clock import Clock, IdSource
+from tarn.core.ids import BranchId
+from tarn.journal.epochs import Epoch
+from tarn.journal.events import EventRow, table_of
+from tarn.journal.writing import BranchPass, JournalWriter
+from tarn.kv.keys import RepositoryKeys
+from tarn.kv.port import Companion, Kv
+from tarn_graveler.journal.epochs import JournalPlace
+from tarn_graveler.journal.records import DrainedRecord
+from tarn_graveler.journal.scanning import BranchScan, OverToken, start_at
+
+__all__ = ["AGAIN_US", "RepositoryPasses"]
+
+AGAIN_US: Final = 600_000_000
+"""How far before the pass before a pass begins to read."""
+_PART_ROWS: Final = 50_000
+_PART_BYTES: Final = 16 << 20
+"""Rows that are in memory before they are written as a part of the pass."""
+_SEEN_MAX: Final = 200_000
+"""Events of the last minutes that are known to be in a file. When they are more, they are written again."""
+_BRANCHES_AT_ONCE: Final = 500
+"""Branches of one pass: a file names each of them."""
+_BRANCHES_MAX: Final = 50_000
+"""Branches whose records are remembered. When they are more, the events of records are read more often."""
+
+
+@dataclass(slots=True)
+class _Known:
+    """What this holder has drained of a token.
+
+    Attributes:
+        since_us: events with earlier keys are in files.
+        seen: later ones that are in files: the order of each, by its key.
+    """
+
+    since_us: int = 0
+    seen: dict[bytes, int] = field(default_factory=dict)
+
+
+_UNKNOWN: Final = _Known()
+_ReadRecords = Callable[[], Awaitable[Sequence[DrainedRecord]]]
+_Tokens = dict[str, _Known]
+
+
+class _Rows:
+    """The rows of one pass: each once, as long as they can be remembered."""
+
+    def __init__(self, writer: JournalWriter, begin_us: int) -> None:
+        self._writer = writer
+        self._begin_us = begin_us
+        self._waiting: list[EventRow] = []
+        self._size = 0
+        self.count = 0
+
+    async def add(self, known: _Known, seen: dict[bytes, int], page: _Page) -> None:
+        """Adds those rows of a page that are neither in a file nor in this pass; they are `seen` from now on."""
+        for found, row in page:
+            # A row that was written again is another event, of another order.
+            if found.order in (known.seen.get(found.key), seen.get(found.key)):
+                continue
+            if len(seen) >= _SEEN_MAX:
+                seen.clear()
+            seen[found.key] = found.order
+            self._waiting.append(row)
+            self.count += 1
+            self._size += len(row.key) + len(row.payload)
+        if len(self._waiting) >= _PART_ROWS or self._size >= _PART_BYTES:
+            await self._writer.write_part(self._begin_us, await self._taken())
+
+    async def _taken(self) -> pa.Table:
+        rows, self._waiting, self._size = self._waiting, [], 0
+        return await asyncio.to_thread(table_of, rows)
+
+    def add_records(self, records: Sequence[DrainedRecord]) -> None:
+        """Adds the events of records."""
+        rows = [each.row for each in records if each.row is not None]
+        self._waiting += rows
+        self.count += len(rows)
+
+    async def end(self, branches: Sequence[BranchPass], *, is_full: bool) -> None:
+        """Writes the file that ends the pass."""
+        await self._writer.write(self._begin_us, await self._taken(), branches, is_full=is_full)
+
+
+_Page = Sequence[tuple[Companion, EventRow]]
+
+
+class RepositoryPasses:
+    """The passes of one process over one repository, one after the other, with one holder.
+
+    After an error nobody knows which files landed. Then it is thrown away: another one, with a new holder, reads all
+    events again.
+
+    Args:
+        kv: the store.
+        blocks: gets the files.
+        place: the repository.
+        epoch: that of the repository, the newest one.
+        clock: times of passes.
+        ids: makes the holder.
+    """
+
+    def __init__(
+        self,
+        kv: Kv,
+        blocks: BlockStore,
+        place: JournalPlace,
+        epoch: Epoch,
+        clock: Clock,
+        ids: IdSource,
+    ) -> None:
+        self._kv = kv
+        self._clock = clock
+        self._keys = RepositoryKeys(place.root)
+        self.epoch = epoch
+        self._writer = JournalWriter(blocks, place.namespace, epoch, ids.nonce().hex())
+        self._known: dict[BranchId, _Tokens] = {}
+        self._records: dict[BranchId, bytes] = {}
+        self._orders: dict[str, int] = {}
+
+    async def run(
+        self,
+        branches: AsyncIterator[BranchId],
+        over: Mapping[BranchId, Sequence[OverToken]],
+        read_records: _ReadRecords,
+        *,
+        has_records: bool = True,
+        is_full: bool = False,
+    ) -> list[DrainedRecord]:
+        """Reads branches, and writes what is new of them. It is durable on return.
+
+        Args:
+            branches: those to read.
+            over: tokens that were over before this call, by branch, oldest first.
+            read_records: reads the events of the records, of all branches and of what else is there.
+            has_records: there are some; otherwise they are read only if the record of a branch is not the one that was
+                drained last.
+            is_full: reads all events of all tokens.
+
+        Returns:
+            What `read_records` returned: it is in files.
+
+        Raises:
+            TarnError: CORRUPT: a row is damaged; errors of the stores.
+        """
+        drained: list[DrainedRecord] = []
+        some: list[BranchId] = []
+        async for branch_id in branches:
+            some.append(branch_id)
+            if len(some) == _BRANCHES_AT_ONCE:
+                drained += await self._pass(some, over, read_records, has_records, is_full=is_full)
+                some = []
+        if some or has_records:
+            drained += await self._pass(some, over, read_records, has_records, is_full=is_full)
+        return drained
+
+    async def _pass(
+        self,
+        branches: Sequence[BranchId],
+        over: Mapping[BranchId, Sequence[OverToken]],
+        read_records: _ReadRecords,
+        has_records: bool,
+        *,
+        is_full: bool,
+    ) -> Sequence[DrainedRecord]:
+        begin_us = self._clock.now_us()
+        rows = _Rows(self._writer, begin_us)
+        told: set[str] = set()
+        scans: dict[str, BranchPass] = {}
+        learnt: dict[BranchId, _Tokens] = {}
+        seen: dict[BranchId, bytes] = {}
+        for branch_id in branches:
+            count = rows.count
+            known = {} if is_full else self._known.get(branch_id, {})
+            scanned = _Scanned(rows, known)
+            tokens = over.get(branch_id, ())
+            scan = BranchScan(
+                self._kv, self._keys, branch_id, tokens, scanned.since_us, scanned.take
+            )
+            one = await scan.run()
+            learnt[branch_id] = scanned.known_after(one.tokens, begin_us - AGAIN_US)
+            seen[branch_id] = scan.record
+            scans[branch_id] = one
+            if rows.count > count:
+                told.add(branch_id)
+        records: Sequence[DrainedRecord] = ()
+        if has_records or any(self._records.get(name) != value for name, value in seen.items()):
+            records = await read_records()
+        rows.add_records(records)
+        changed = _orders_of(records)
+        orders = self._orders | changed
+        if rows.count:
+            some = [scans.get(name, BranchPass(name, 0)) for name in told | changed.keys()]
+            some = [replace(one, order=orders.get(one.branch, 0)) for one in some]
+            await rows.end(some, is_full=is_full)
+        self._learn(learnt)
+        self._records |= seen
+        self._orders = orders
+        if max(len(self._records), len(self._orders)) > _BRANCHES_MAX:
+            self._records, self._orders = {}, {}
+        return records
+
+    def _learn(self, learnt: Mapping[BranchId, _Tokens]) -> None:
+        """Notes what is in files now."""
+        for branch_id, tokens in learnt.items():
+            if tokens:
+                self._known[branch_id] = tokens
+            else:
+                self._known.pop(branch_id, None)
+        seen = [known for tokens in self._known.values() for known in tokens.values()]
+        if sum(len(known.seen) for known in seen) > _SEEN_MAX:
+            for known in seen:
+                known.seen = {}
+
+
+def _orders_of(records: Sequence[DrainedRecord]) -> dict[str, int]:
+    """Returns the order of each branch's newest record among some events."""
+    found: dict[str, int] = {}
+    for each in records:
+        if each.row is not None and each.row.branch:
+            found[each.row.branch] = max(found.get(each.row.branch, 0), each.row.order)
+    return found
+
+
+class _Scanned:
+    """One branch in one pass."""
+
+    def __init__(self, rows: _Rows, known: _Tokens) -> None:
+        self._rows = rows
+        self._known = known
+        self._seen: dict[str, dict[bytes, int]] = {}
+
+    def since_us(self, token_id: str) -> int:
+        """From when on the events of a token are read."""
+        return self._known.get(token_id, _UNKNOWN).since_us
+
+    async def take(self, token_id: str, page: _Page) -> None:
+        """Takes events of a token."""
+        known = self._known.get(token_id, _UNKNOWN)
+        await self._rows.add(known, self._seen.setdefault(token_id, {}), page)
+
+    def known_after(self, tokens: Sequence[str], since_us: int) -> _Tokens:
+        """What is known of the tokens that the record names, once the pass is in the bucket."""
+        start = start_at(since_us)
+        found: _Tokens = {}
+        for token_id in tokens:
+            before = self._known.get(token_id, _UNKNOWN).seen
+            seen = before | self._seen.get(token_id, {})
+            kept = {key: order for key, order in seen.items() if key >= start}
+            found[token_id] = _Known(since_us, kept)
+        return found

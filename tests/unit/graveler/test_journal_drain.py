@@ -1,0 +1,616 @@
+"""The drain of the journal, over the embedded store and local blocks: what was acknowledged is in files, and a token is
+dropped only afterwards (docs/design/journal.md).
+"""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from drained_files import Files, read_files
+from lake import Lake, Replicas, Running, create_repository, ended, reached
+from lake_upload import seal_main
+from permits import permit_for
+
+from tarn.block.local import open_local
+from tarn.block.port import BlockKey
+from tarn.core.condition import WriteCondition
+from tarn.core.entry import Entry, pack
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId
+from tarn.journal.epochs import EpochCause, begin_epoch, newest_epoch, next_epoch
+from tarn.kv.drop_records import Drop
+from tarn.kv.embedded import open_embedded
+from tarn.kv.keys import InstallationKeys
+from tarn.kv.port import Partition
+from tarn_graveler.handlers.collections import CollectionHandler
+from tarn_graveler.journal import passes, scanning
+from tarn_graveler.journal.draining import Drain
+from tarn_graveler.journal.epochs import end_epochs
+from tarn_graveler.journal.scanning import BranchScan
+from tarn_proto.graveler.v1 import collection_service_pb2 as pb_collection
+
+NEW = WriteCondition(if_none_match=True)
+
+
+@pytest.fixture
+async def replicas(tmp_path: Path) -> AsyncIterator[Replicas]:
+    """Real components: the embedded store, and blocks in files."""
+    kv = await open_embedded(tmp_path / "kv.db", durability="os")
+    made = Replicas(tmp_path, kv, keeps_events=True)
+    await made.blocks.close()
+    made.blocks = await open_local(tmp_path / "blocks", clock=made.clock)  # type: ignore[assignment]
+    yield made
+    await made.tasks.close()
+    await made.kv.close()
+    await made.blocks.close()
+
+
+class Bucket:
+    """The files of a lake, and their faults.
+
+    Attributes:
+        refuses: names of blocks whose writes fail before they land.
+        loses: names of blocks whose writes land, and whose answers are lost.
+    """
+
+    def __init__(self, lake: Lake, replicas: Replicas, folder: Path) -> None:
+        self._lake = lake
+        self._blocks = replicas.blocks
+        self._folder = folder
+        self._put = replicas.blocks.put
+        self._reads = 0
+        self.refuses = self.loses = "nothing"
+        replicas.blocks.put = self._faulty  # type: ignore[method-assign,assignment]
+
+    async def _faulty(self, key: BlockKey, body: bytes) -> None:
+        if self.refuses in key.path:
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the bucket refuses files")
+        await self._put(key, body)
+        if self.loses in key.path:
+            raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, "the answer is lost")
+
+    async def read(self) -> Files:
+        self._reads += 1
+        namespace = self._lake.repository.storage_namespace
+        return await read_files(self._blocks, namespace, self._folder / f"replay{self._reads}")
+
+
+@pytest.fixture
+async def bucket(lake: Lake, replicas: Replicas, tmp_path: Path) -> Bucket:
+    return Bucket(lake, replicas, tmp_path)
+
+
+def drain_of(lake: Lake) -> Drain:
+    drain = lake.graveler.drain
+    assert drain is not None
+    return drain
+
+
+async def events_of(lake: Lake, token: Partition) -> int:
+    return len(await lake.kv.scan_companions(token, b"", None, 1_000))
+
+
+async def test_acknowledged_writes_are_in_the_bucket_after_a_round(
+    lake: Lake, bucket: Bucket
+) -> None:
+    """All of them, in the order of the store; a rebuild makes the same listing, with the file's own accounts whole."""
+    await lake.put("before the epoch", 1)
+    assert await drain_of(lake).round()
+    await lake.put("a", 1)
+    await lake.put("a", 2)
+    await lake.put("b", 3)
+    assert await lake.delete("a") == [None]
+    assert await drain_of(lake).round()
+    files = await bucket.read()
+    assert files.sizes == [("before the epoch", 1), ("a", 1), ("a", 2), ("b", 3), ("a", None)]
+    assert files.staged == {"main": {"a": None, "b": 3, "before the epoch": 1}}
+    assert files.report is not None
+    assert files.report.is_whole
+    assert files.report.drained_until_us == lake.clock.now_us()
+
+
+async def test_a_token_is_dropped_only_when_its_events_are_in_the_bucket(
+    lake: Lake, bucket: Bucket
+) -> None:
+    """As long as the bucket refuses files it stays, with its rows; no round is needed before."""
+    await lake.put("a", 1)
+    token = await lake.staging_rows()
+    await lake.commit()
+    bucket.refuses = "_tarn/journal/"
+    await lake.drop_everything_removed()
+    assert await events_of(lake, token) == 1
+    assert await lake.kv.scan(token, b"", None, 10)
+    assert drain_of(lake).progress.failed_passes > 0
+    bucket.refuses = "nothing"
+    lake.clock.advance(700)
+    await lake.drop_everything_removed()
+    assert await events_of(lake, token) == 0
+    assert not await lake.kv.scan(token, b"", None, 10)
+    assert (await bucket.read()).sizes == [("a", 1)]
+    assert drain_of(lake).progress.last_scans == 1
+
+
+async def test_a_row_that_lands_late_in_a_sealed_token_is_in_the_last_scan(
+    lake: Lake, bucket: Bucket, running: Running
+) -> None:
+    """Its writer is told to try again in the next token; both rows are in the files, with one id."""
+    held = lake.kv.hold("set_many", lake.row_key("late"))
+    writer = running.start(lake.put("late", 7))
+    await reached(held)
+    first = await lake.staging_rows()
+    await lake.put("a", 1)
+    await lake.commit()
+    await drain_of(lake).round()
+    held.open()
+    await writer
+    assert await events_of(lake, first) == 2
+    await lake.drop_everything_removed()
+    assert await events_of(lake, first) == 0
+    await drain_of(lake).round()
+    files = await bucket.read()
+    late = [row for row in files.events if row.key == "late"]
+    assert len({row.token for row in late}) == 2
+    assert len({row.event_id for row in late}) == 1
+
+
+async def test_an_event_is_written_to_files_once_while_nothing_fails(
+    lake: Lake, bucket: Bucket
+) -> None:
+    """Rounds read ten minutes again, and remember what they have written; an idle round writes no file."""
+    await lake.put("a", 1)
+    for _ in range(3):
+        await drain_of(lake).round()
+        lake.clock.advance(30)
+    await lake.put("b", 2)
+    for _ in range(3):
+        await drain_of(lake).round()
+    files = await bucket.read()
+    assert files.sizes == [("a", 1), ("b", 2)]
+    assert files.report is not None
+    assert files.report.files == 2
+    lake.clock.advance(3_600)
+    await lake.put("c", 3)
+    await drain_of(lake).round()
+    assert (await bucket.read()).sizes == [("a", 1), ("b", 2), ("c", 3)]
+
+
+async def test_a_lost_answer_of_the_bucket_repeats_events_and_loses_none(
+    lake: Lake, bucket: Bucket
+) -> None:
+    """The file may be there: another holder reads everything again. The feed has each event once."""
+    await lake.put("a", 1)
+    await drain_of(lake).round()
+    await lake.put("b", 2)
+    bucket.loses = ".parquet"
+    await drain_of(lake).round()
+    assert drain_of(lake).progress.failed_passes == 1
+    bucket.loses = "nothing"
+    await lake.put("c", 3)
+    await drain_of(lake).round()
+    files = await bucket.read()
+    assert sorted(set(files.sizes)) == [("a", 1), ("b", 2), ("c", 3)]
+    assert len(files.sizes) == 5
+    assert files.report is not None
+    assert files.report.is_whole
+    assert files.staged == {"main": {"a": 1, "b": 2, "c": 3}}
+
+
+async def test_two_holders_repeat_events_and_lose_none(
+    lake: Lake, other: Lake, bucket: Bucket
+) -> None:
+    """The lease only avoids double work: a replica whose lease has ended goes on, and drops what it has drained."""
+    await lake.put("a", 1)
+    token = await lake.staging_rows()
+    assert await drain_of(lake).round()
+    assert not await drain_of(other).round()
+    lake.clock.advance(120)
+    assert await drain_of(other).round()
+    assert not await drain_of(lake).round()
+    await lake.commit()
+    for _ in range(3):
+        lake.clock.advance(61)
+        await lake.graveler.cleaner.drop_due()
+        await other.graveler.cleaner.drop_due()
+    assert await events_of(lake, token) == 0
+    files = await bucket.read()
+    assert set(files.sizes) == {("a", 1)}
+    assert files.report is not None
+    assert files.report.is_whole
+
+
+async def test_a_holder_that_pauses_before_its_file_drops_nothing_that_is_not_in_it(
+    lake: Lake, other: Lake, bucket: Bucket, running: Running
+) -> None:
+    """It reads a branch, and stops; rows that land meanwhile are in the file of the other one, or in the store."""
+    await lake.put("a", 1)
+    await drain_of(lake).round()
+    await lake.put("b", 2)
+    held = lake.kv.hold("get_many", lake.branch_key)
+    paused = running.start(drain_of(lake).drain(drain_of(lake).place_of(lake.repository)))
+    await reached(held)
+    await lake.put("c", 3)
+    await lake.commit()
+    await lake.put("d", 4)
+    for _ in range(3):
+        lake.clock.advance(61)
+        await other.graveler.cleaner.drop_due()
+    held.open()
+    await paused
+    assert {path for path, _ in (await bucket.read()).sizes} == {"a", "b", "c", "d"}
+
+
+async def test_a_record_that_changes_beside_the_scan_is_read_again(
+    lake: Lake, bucket: Bucket
+) -> None:
+    """A row that hides another one is not missed where that is found; what was read before is kept."""
+    await lake.put("x", 1)
+    await drain_of(lake).round()
+    scan, changes = BranchScan._read_tokens, 0
+
+    async def beside(self: BranchScan, branch: object) -> None:
+        nonlocal changes
+        await scan(self, branch)  # type: ignore[arg-type]
+        changes += 1
+        if changes <= 2:
+            await lake.put("x", 1 + changes)
+            await lake.commit()
+            await lake.put(f"new {changes}", 9)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(BranchScan, "_read_tokens", beside)
+        await drain_of(lake).round()
+    assert changes == 3
+    files = await bucket.read()
+    assert ("new 2", 9) in files.sizes
+    assert files.report is not None
+    assert not files.report.branches["main"].is_unsettled
+
+
+async def test_a_record_that_changes_all_the_time_is_told_to_be_unsettled(
+    lake: Lake, bucket: Bucket
+) -> None:
+    """After 16 looks the pass goes on, and its file says so."""
+    await drain_of(lake).round()
+    lake.clock.advance(1)
+    scan, changes = BranchScan._read_tokens, 0
+
+    async def beside(self: BranchScan, branch: object) -> None:
+        nonlocal changes
+        await scan(self, branch)  # type: ignore[arg-type]
+        changes += 1
+        await lake.put("x", changes)
+        await lake.commit()
+        await lake.put("y", changes)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(BranchScan, "_read_tokens", beside)
+        await drain_of(lake).round()
+    assert changes == scanning.LOOKS
+    files = await bucket.read()
+    assert files.report is not None
+    assert files.report.branches["main"].is_unsettled
+
+
+async def test_conditional_writes_and_other_branches_are_drained_too(
+    lake: Lake, bucket: Bucket
+) -> None:
+    """Tokens of registers as plain ones, and each branch of a repository."""
+    branch = await lake.graveler.branches.fresh(lake.main)
+    dev = BranchId("dev")
+    await lake.graveler.branches.create(lake.branch(dev), branch.branch.commit_id)
+    packed = pack(Entry(5, 0, bytes(16), bytes(16), operation_id="op"))
+    await lake.graveler.conditional.stage(lake.main, "new", packed, NEW)
+    await lake.put("other", 6, branch=dev)
+    await drain_of(lake).round()
+    files = await bucket.read()
+    assert sorted(files.sizes) == [("new", 5), ("other", 6)]
+    assert files.staged == {"main": {"new": 5}, "dev": {"other": 6}}
+
+
+async def test_a_pass_of_many_events_is_written_in_parts(
+    lake: Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that memory is bounded; the parts count when the last one names them."""
+    monkeypatch.setattr(passes, "_PART_ROWS", 10)
+    monkeypatch.setattr(scanning, "_PAGE", 7)
+    await drain_of(lake).round()
+    for number in range(50):
+        await lake.put(f"{number:03}", number)
+    bucket.refuses = "-0000000004.parquet"
+    await drain_of(lake).round()
+    files = await bucket.read()
+    assert files.sizes == []
+    assert files.report is not None
+    assert len(files.report.unfinished) == 2
+    bucket.refuses = "nothing"
+    await drain_of(lake).round()
+    files = await bucket.read()
+    assert files.sizes == [(f"{number:03}", number) for number in range(50)]
+    assert files.report is not None
+    assert files.report.is_whole
+    assert files.report.files >= 4
+
+
+async def test_what_a_holder_remembers_is_bounded(
+    lake: Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Then it writes events again, which changes nothing; it forgets tokens that left their record."""
+    monkeypatch.setattr(passes, "_SEEN_MAX", 4)
+    for number in range(10):
+        await lake.put(f"{number}", number)
+    for _ in range(3):
+        await drain_of(lake).round()
+    files = await bucket.read()
+    assert set(files.sizes) == {(f"{number}", number) for number in range(10)}
+    journal = drain_of(lake)._journals.passes.values()
+    assert sum(len(k.seen) for one in journal for t in one._known.values() for k in t.values()) <= 4
+    for number in range(3):
+        await lake.put("x", number)
+        await lake.commit()
+        await drain_of(lake).round()
+    one = drain_of(lake)._journals.passes[drain_of(lake).place_of(lake.repository).root]
+    assert [len(tokens) for tokens in one._known.values()] == [1]
+
+
+# ---- epochs
+
+
+async def test_an_epoch_begins_with_all_that_the_store_holds(
+    replicas: Replicas, tmp_path: Path
+) -> None:
+    """Where the journal is switched on in a store with rows that have no events."""
+    replicas.keeps_events = False
+    async with replicas.replica() as graveler:
+        repository = await create_repository(graveler)
+        silent = Lake(graveler, repository, replicas.kv, replicas.clock)
+        await silent.put("old", 1)
+        await silent.put("both", 2)
+        await silent.delete("never was")
+    replicas.keeps_events = True
+    async with replicas.replica() as graveler:
+        lake = replace(silent, graveler=graveler)
+        await lake.put("both", 3)
+        await lake.delete("old")
+        await lake.put("new", 4)
+        await drain_of(lake).round()
+        files = await Bucket(lake, replicas, tmp_path).read()
+    assert {row.operation for row in files.base} == {"base"}
+    assert "branches/main" in {row.key for row in files.base if not row.token}
+    assert files.staged == {"main": {"both": 3, "new": 4, "old": None}}
+
+
+@pytest.mark.parametrize("at", ["base/", "epochs/"])
+@pytest.mark.parametrize("is_lost", [True, False])
+async def test_an_epoch_whose_begin_fails_is_begun_again(
+    lake: Lake, other: Lake, bucket: Bucket, at: str, is_lost: bool
+) -> None:
+    """By any replica, and only one counts; nothing is dropped before."""
+    await lake.put("a", 1)
+    token = await lake.staging_rows()
+    await lake.commit()
+    bucket.refuses, bucket.loses = ("nothing", at) if is_lost else (at, "nothing")
+    await lake.drop_everything_removed()
+    # The file of an epoch whose answer was lost is found by the next attempt.
+    has_begun = is_lost and at == "epochs/"
+    assert await events_of(lake, token) == (0 if has_begun else 1)
+    bucket.refuses = bucket.loses = "nothing"
+    lake.clock.advance(700)
+    await lake.put("b", 2)
+    await other.graveler.cleaner.drop_due()
+    await lake.drop_everything_removed()
+    assert await events_of(lake, token) == 0
+    await drain_of(lake).round()
+    files = await bucket.read()
+    assert ("a", 1) in files.sizes
+    assert files.staged == {"main": {"b": 2}}
+
+
+async def test_a_store_that_another_one_has_followed_drains_no_more(
+    lake: Lake, bucket: Bucket, replicas: Replicas
+) -> None:
+    """A restore has begun a newer epoch: files of this store would be read by nobody, so its tokens stay."""
+    await lake.put("a", 1)
+    await drain_of(lake).round()
+    namespace = lake.repository.storage_namespace
+    mine = await newest_epoch(replicas.blocks, namespace)
+    later = next_epoch(mine, "f" * 32, EpochCause.RESTORE, lake.clock.now_us())
+    await begin_epoch(replicas.blocks, namespace, later)
+    await lake.put("b", 2)
+    token = await lake.staging_rows()
+    await lake.commit()
+    await lake.drop_everything_removed()
+    assert await events_of(lake, token) == 2
+    place = drain_of(lake).place_of(lake.repository)
+    with pytest.raises(TarnError, match="another store") as raised:
+        await drain_of(lake).drain(place)
+    assert raised.value.kind is Kind.FAILED_PRECONDITION
+    before_us = lake.clock.now_us()
+    await drain_of(lake).round()
+    assert drain_of(lake).progress.lag_us(place.root, before_us) > 0
+
+
+async def test_an_epoch_ends_when_the_journal_is_off(lake: Lake, bucket: Bucket) -> None:
+    """When it is on again, a new one begins with a new base: writes of the time between have no events."""
+    await lake.put("a", 1)
+    await drain_of(lake).round()
+    await end_epochs(lake.kv, InstallationKeys("test"))
+    await drain_of(lake).round()
+    files = await bucket.read()
+    assert files.epoch == 2
+    assert files.staged == {"main": {"a": 1}}
+
+
+# ---- the life of repositories, and progress
+
+
+async def test_a_deleted_branch_is_drained_before_its_tokens_are_dropped(
+    lake: Lake, bucket: Bucket
+) -> None:
+    dev = lake.branch(BranchId("dev"))
+    head = (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
+    made = await lake.graveler.branches.create(dev, head)
+    await lake.put("gone", 1, branch=dev.branch_id)
+    token = lake.graveler.repositories.keys_of(lake.repository).token(dev.branch_id, made.staging)
+    await lake.graveler.branches.delete(
+        dev, lambda tokens: lake.graveler.drops.announce(dev, tokens)
+    )
+    await lake.drop_everything_removed()
+    assert await events_of(lake, token) == 0
+    assert (await bucket.read()).sizes == [("gone", 1)]
+
+
+async def test_a_repository_whose_bucket_refuses_does_not_stop_the_others(
+    lake: Lake, bucket: Bucket
+) -> None:
+    """Its lag grows, and only its own."""
+    second = await create_repository(lake.graveler, "second")
+    other = replace(lake, repository=second)
+    drain = drain_of(lake)
+    await drain.round()
+    await other.put("b", 2)
+    await lake.put("a", 1)
+    name = lake.repository.storage_namespace
+    put = bucket._put
+
+    async def refuse(key: BlockKey, body: bytes) -> None:
+        if key.namespace == name:
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the bucket refuses files")
+        await put(key, body)
+
+    bucket._put = refuse  # type: ignore[assignment]
+    lake.clock.advance(300)
+    await drain.round()
+    now_us = lake.clock.now_us()
+    assert drain.progress.lag_us(drain.place_of(second).root, now_us) == 0
+    assert drain.progress.lag_us(drain.place_of(lake.repository).root, now_us) == 300_000_000
+    assert drain.progress.greatest_lag_us(now_us) == 300_000_000
+    bucket._put = put
+    await drain.round()
+    assert drain.progress.greatest_lag_us(now_us) == 0
+
+
+# ---- what depends on the drain
+
+
+async def test_writes_are_refused_when_the_files_are_far_behind(lake: Lake, bucket: Bucket) -> None:
+    """With an error of its own, before the store fills; deletes go on, and writes too, when the bucket takes files."""
+    drain, admission = drain_of(lake), lake.graveler.admission
+    await lake.put("a", 1)
+    await drain.round()
+    bucket.refuses = "_tarn/journal/"
+    await lake.put("b", 2)
+    for _ in range(2):
+        lake.clock.advance(3_600)
+        await drain.round()
+    for refused in (admission.object(lake.repository, 1), admission.upload(lake.repository)):
+        with pytest.raises(TarnError, match="no writes now") as raised:
+            await refused
+        assert (raised.value.kind, raised.value.reason) == (Kind.EXHAUSTED, Reason.JOURNAL_BEHIND)
+    assert await lake.delete("a") == [None]
+    bucket.refuses = "nothing"
+    await drain.round()
+    await admission.object(lake.repository, 1)
+
+
+async def test_blocks_are_deleted_only_after_a_full_pass(lake: Lake, bucket: Bucket) -> None:
+    """One that began after the last reference ended; a later deletion uses it, a newer end needs another one."""
+    drain, repository = drain_of(lake), lake.repository
+    await lake.put("a", 1)
+    await drain.round()
+    await lake.put("a", 2)
+    ended_at = lake.clock.monotonic()
+    lake.clock.advance(1)
+    bucket.refuses = "_tarn/journal/"
+    with pytest.raises(TarnError, match="refuses"):
+        await drain.before_deletion(repository, ended_at)
+    bucket.refuses = "nothing"
+    await drain.before_deletion(repository, ended_at)
+    assert ("a", 2) in (await bucket.read()).sizes
+    bucket.refuses = "_tarn/journal/"
+    await drain.before_deletion(repository, ended_at)
+    await lake.put("a", 3)
+    with pytest.raises(TarnError, match="refuses"):
+        await drain.before_deletion(repository, lake.clock.monotonic())
+
+
+async def test_a_sweep_begins_after_a_full_pass(lake: Lake, bucket: Bucket) -> None:
+    """It is refused while the bucket takes no files; its mark is not."""
+    handler = CollectionHandler(lake.graveler)
+    await lake.put("a", 1)
+    bucket.refuses = "_tarn/journal/"
+    mark = pb_collection.BeginCollectionRequest(
+        run_id="a" * 32, phase=pb_collection.COLLECTION_PHASE_MARK
+    )
+    await handler.BeginCollection(mark, permit_for(mark, lake.repository))
+    sweep = pb_collection.BeginCollectionRequest(
+        run_id="b" * 32, phase=pb_collection.COLLECTION_PHASE_SWEEP
+    )
+    with pytest.raises(TarnError, match="refuses"):
+        await handler.BeginCollection(sweep, permit_for(sweep, lake.repository))
+    bucket.refuses = "nothing"
+    with pytest.raises(TarnError, match="is running"):
+        await handler.BeginCollection(sweep, permit_for(sweep, lake.repository))
+    assert ("a", 1) in (await bucket.read()).sizes
+
+
+# ---- guards that are switched off: each test above, or here, would notice
+
+
+async def _late_row_beside_the_scan(lake: Lake, running: Running) -> None:
+    """A row that is never acknowledged lands in a sealed token, beneath a newer row, while the token is scanned."""
+    await lake.put("x", 1)
+    await drain_of(lake).round()
+    first = await lake.staging_rows()
+    late = lake.kv.hold("set_many", lake.row_key("x"))
+    writer = running.start(lake.put("x", 7))
+    await reached(late)
+    scan = BranchScan._read
+
+    async def beside(self: BranchScan, token_id: str, partition: Partition, since_us: int) -> None:
+        if partition == first and not writer.done():
+            await seal_main(lake)
+            await lake.put("x", 2)
+            check = lake.kv.hold("get_many", lake.branch_key)
+            late.open()
+            await reached(check)
+            writer.cancel()
+            await ended(writer)
+        await scan(self, token_id, partition, since_us)
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(BranchScan, "_read", beside)
+        await drain_of(lake).round()
+    assert writer.cancelled()
+    assert await events_of(lake, first) == 2
+
+
+async def test_a_late_row_that_was_never_visible_is_not_rebuilt(
+    lake: Lake, bucket: Bucket, running: Running
+) -> None:
+    await _late_row_beside_the_scan(lake, running)
+    assert (await bucket.read()).staged == {"main": {"x": 2}}
+
+
+async def test_without_the_second_read_of_the_record_it_is_rebuilt(
+    lake: Lake, bucket: Bucket, running: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanning, "_same", lambda *_: True)
+    await _late_row_beside_the_scan(lake, running)
+    assert (await bucket.read()).staged == {"main": {"x": 7}}
+
+
+async def test_without_the_last_scan_an_event_is_lost(
+    lake: Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the holder counts as drained what its file does not hold."""
+
+    async def not_at_all(self: Drain, drops: Sequence[Drop]) -> list[Drop]:
+        return list(drops)
+
+    await lake.put("a", 1)
+    await lake.commit()
+    monkeypatch.setattr(Drain, "last_scans", not_at_all)
+    await lake.drop_everything_removed()
+    await drain_of(lake).round()
+    assert (await bucket.read()).sizes == []
