@@ -62,8 +62,10 @@ pytest:
 
 fast:  ## Run the tests of the protocol, the formats and the primitives, in under a minute
 	@tools/setup python
-	@$(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not cassandra" tests/unit/core tests/unit/aio \
-		tests/unit/graveler tests/stories --ignore tests/unit/graveler/heavy $(ARGS)
+	@$(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not cassandra and not slow" \
+		tests/unit/core tests/unit/aio tests/unit/kv/test_*keys.py tests/unit/kv/test_*records.py \
+		tests/unit/kv/test_unknown_fields.py tests/unit/block/test_rangefile.py tests/unit/graveler tests/stories \
+		--ignore tests/unit/graveler/heavy --ignore tests/unit/graveler/fsck --ignore tests/unit/graveler/iterators $(ARGS)
 
 unit:  ## Run the quick tests only
 	@tools/setup python

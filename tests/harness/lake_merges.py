@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable
-from typing import Any
 
 import pytest
 from lake import MAIN, Lake
@@ -15,7 +14,6 @@ from tarn.core.entry import Entry, pack
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
 from tarn.core.listing.choice import REFUSE, Choice
-from tarn.kv.port import Predicate
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.graph.walk import Span
@@ -81,20 +79,7 @@ def mine(size: int, operation: str, mtime_us: int = 0) -> bytes:
 
 def hold_change(lake: Lake, number: int = 1) -> HeldOperation:
     """Holds the `number`th compare-and-set of main's record from now on, before it is sent."""
-    gate = HeldOperation(lambda *_: True, after=False)
-    set_if, count = lake.kv.set_if, 0
-
-    async def held(*args: Any, **named: Any) -> Predicate:
-        nonlocal count
-        if args[1] == lake.branch_key:
-            count += 1
-            if count == number:
-                gate.reached.set()
-                await gate.opened.wait()
-        return await set_if(*args, **named)
-
-    lake.kv.set_if = held  # type: ignore[method-assign]
-    return gate
+    return lake.kv.hold("set_if", lake.branch_key, number=number)
 
 
 async def uncommitted(lake: Lake) -> list[str]:

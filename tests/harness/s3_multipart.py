@@ -8,6 +8,8 @@ import zlib
 from collections.abc import Sequence
 from typing import Any
 
+from gateway_lake import GatewayLake
+
 __all__ = ["begin", "complete", "crc32", "listed", "md5", "part", "sha256", "sum_part"]
 
 
@@ -26,7 +28,7 @@ def listed(*parts: tuple[int, str], crc32s: Sequence[str] = ()) -> bytes:
     return f"<CompleteMultipartUpload>{inner}</CompleteMultipartUpload>".encode()
 
 
-async def begin(lake: Any, key: str = "main/big", headers: Any = None) -> str:
+async def begin(lake: GatewayLake, key: str = "main/big", headers: Any = None) -> str:
     """Begins an upload; returns its id."""
     reply = await lake.ask("POST", f"/lake/{key}", "uploads", headers=headers)
     assert reply.status == 200, reply.body
@@ -34,19 +36,19 @@ async def begin(lake: Any, key: str = "main/big", headers: Any = None) -> str:
     return str(upload_id)
 
 
-async def part(lake: Any, upload: str, number: int, body: bytes, **more: Any) -> Any:
+async def part(lake: GatewayLake, upload: str, number: int, body: bytes, **more: Any) -> Any:
     """Uploads a part."""
     query = f"partNumber={number}&uploadId={upload}"
     return await lake.ask("PUT", "/lake/main/big", query, body, **more)
 
 
-async def sum_part(lake: Any, upload: str, number: int, body: bytes) -> Any:
+async def sum_part(lake: GatewayLake, upload: str, number: int, body: bytes) -> Any:
     """Uploads a part with its CRC32."""
     headers = {"x-amz-checksum-crc32": crc32(body)}
     return await part(lake, upload, number, body, headers=headers)
 
 
-async def complete(lake: Any, upload: str, body: bytes, headers: Any = None) -> Any:
+async def complete(lake: GatewayLake, upload: str, body: bytes, headers: Any = None) -> Any:
     """Completes an upload."""
     return await lake.ask("POST", "/lake/main/big", f"uploadId={upload}", body, headers)
 

@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
+import pytest
 from collected_lake import CollectedLake
 from pyspark.sql import SparkSession
 from tests.support.clock import RestlessClock
@@ -15,7 +16,7 @@ from tests.support.clock import RestlessClock
 from tarn.block.opening import BlockPlace
 from tarn.config import load
 
-__all__ = ["SMALL_SESSION", "local_lake", "local_place", "spark_session"]
+__all__ = ["SMALL_SESSION", "SPARK_HERE", "local_lake", "local_place", "spark_session"]
 
 SMALL_SESSION = {
     "spark.driver.memory": "1g",
@@ -25,6 +26,15 @@ SMALL_SESSION = {
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 ROOT = Path(__file__).parents[2]
+
+SPARK_HERE = [
+    pytest.mark.spark,
+    pytest.mark.slow,
+    pytest.mark.timeout(600),
+    # py4j leaves its sockets to Python's garbage collector.
+    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
+]
+"""Marks of tests whose own process has the session."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""All guards of the branch protocol, and the replacements that disable them (docs/design/protocol.md).
+"""All guards of the branch protocol, and the replacements that disable them (docs/design/protocol-guards.md).
 
 A replacement does what a plausible implementation without the rule would do. If a known system behaves
 that way, the guard names it.

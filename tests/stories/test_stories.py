@@ -32,6 +32,7 @@ async def test_a_story_happens_as_it_is_told(
 ) -> None:
     file = FOLDER / f"{story}.txt"
     script = Script.parse(file.read_text())
+    assert script.guards, "the head of a story names the guard that it shows"
     happened = await play(script, tmp_path / "now")
     otherwise = [
         await play_without(GUARD[name], script, tmp_path / name) for name, _ in script.guards

@@ -126,3 +126,12 @@ def pytest_runtest_makereport(
     if report.failed and isinstance(running, RunningTarn):
         report.sections.append((f"tail of {running.log}", running.tail()))
     return report
+
+
+@pytest.fixture(scope="module")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """A Spark session in this process; it ends with the tests of the file."""
+    from spark_lakes import spark_session
+
+    with spark_session(tmp_path_factory.mktemp("spark")) as session:
+        yield session

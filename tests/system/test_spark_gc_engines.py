@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import os
 import time
-from collections.abc import AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncIterator, Awaitable
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,7 +19,7 @@ from collected_lake import MARK, NO_LIMITS, CollectedLake
 from collector_lab import Lab, collector_lab, play, reachable, settle
 from pyspark.sql import functions as f
 from random_lakes import live_of, random_lake, without_runs
-from spark_lakes import local_lake, local_place, spark_session
+from spark_lakes import SPARK_HERE, local_lake, local_place
 from tests.support.clock import ManualClock
 
 from tarn.block.mem import MemBlockStore
@@ -43,19 +43,7 @@ GARBAGE_OF_ALL_KINDS = 9
 LARGE = bytes(70_000)
 """A body that a local store keeps as a file; smaller ones are rows."""
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    # py4j leaves its sockets to Python's garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with spark_session(tmp_path_factory.mktemp("spark")) as session:
-        yield session
+pytestmark = SPARK_HERE
 
 
 async def spark_lake(stack: AsyncExitStack, folder: Path, spark: Any) -> CollectedLake:
@@ -333,7 +321,9 @@ async def test_rows_that_spark_loses_end_the_run(
         assert await lake.paths("data/") == everything
 
 
-async def test_a_sweep_stops_with_its_lease_and_another_goes_on(tmp_path: Path, spark: Any) -> None:
+async def test_a_sweep_stops_with_its_lease_and_another_goes_on(
+    tmp_path: Path, spark: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The lease ends after the first round, which is short, because one block per second may be deleted."""
     async with AsyncExitStack() as stack:
         lake = await spark_lake(stack, tmp_path / "lake", spark)
@@ -352,14 +342,14 @@ async def test_a_sweep_stops_with_its_lease_and_another_goes_on(tmp_path: Path, 
                 raise TarnError(Kind.FAILED_PRECONDITION, Reason.COLLECTION_LOST, "another run")
             await confirm()
 
-        lake.lease.confirm = confirm_once  # type: ignore[method-assign]
+        monkeypatch.setattr(lake.lease, "confirm", confirm_once)
         slow = SweepOptions(limits=NO_LIMITS, batch_blocks=1, deletes_per_second=1.0)
         error = await failure_of(lake.sweep(manifest, slow))
         assert error.reason is Reason.COLLECTION_LOST
         left = await lake.paths("data/")
         assert left == rounds[1]
         assert 0 < len(left) < count
-        lake.lease.confirm = confirm  # type: ignore[method-assign]
+        monkeypatch.setattr(lake.lease, "confirm", confirm)
         report = await lake.sweep(manifest)
         assert await lake.paths("data/") == set()
         assert report.total(Outcome.DELETED).count == count

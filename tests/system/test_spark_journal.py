@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ from typing import Any
 import msgspec
 import pytest
 from journals import State, branch_record, model, record, row, state_of
-from spark_lakes import local_place, spark_session
+from spark_lakes import SPARK_HERE, local_place
 from tests.support.clock import ManualClock
 
 from tarn.block.port import BlockKey, BlockStore
@@ -32,19 +31,7 @@ HOUR = 3_600_000_000
 TOKENS = [f"t{at}" for at in range(5)]
 PAYLOADS = [b"", b"p", b"q", b"\x7f", b"\xff" * 40]
 
-pytestmark = [
-    pytest.mark.spark,
-    pytest.mark.slow,
-    pytest.mark.timeout(600),
-    # py4j leaves its sockets to Python's garbage collector.
-    pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning"),
-]
-
-
-@pytest.fixture(scope="module")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    with spark_session(tmp_path_factory.mktemp("spark")) as session:
-        yield session
+pytestmark = SPARK_HERE
 
 
 def events_of(rng: random.Random) -> list[EventRow]:

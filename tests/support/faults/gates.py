@@ -47,13 +47,22 @@ class HeldOperation:
     """One held operation.
 
     Attributes:
+        skipped: calls that pass before the one that is held.
         reached: set when the operation has arrived at the gate.
     """
 
     fits: Fits
     after: bool
+    skipped: int = 0
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     opened: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def takes(self, operation: str, keys: Sequence[bytes]) -> bool:
+        """Returns whether a call is the one that is held; counts those that pass."""
+        if not self.fits(operation, keys):
+            return False
+        self.skipped -= 1
+        return self.skipped < 0
 
     def open(self) -> None:
         """Lets the operation continue."""
@@ -101,10 +110,10 @@ class GatedKv:
             self.get_together = self._get_together
 
     def hold(
-        self, operation: str, key: bytes | None = None, *, after: bool = False
+        self, operation: str, key: bytes | None = None, *, after: bool = False, number: int = 1
     ) -> HeldOperation:
-        """Holds the next call of an operation, on any key or on `key`."""
-        gate = HeldOperation(_fits(operation, key), after)
+        """Holds the `number`th call of an operation from now on, on any key or on `key`."""
+        gate = HeldOperation(_fits(operation, key), after, number - 1)
         self._gates.append(gate)
         return gate
 
@@ -138,7 +147,7 @@ class GatedKv:
         act: Callable[[], Awaitable[R]],
     ) -> R:
         self.calls.append((operation, partition.name))
-        gate = next((g for g in self._gates if g.fits(operation, keys)), None)
+        gate = next((g for g in self._gates if g.takes(operation, keys)), None)
         if gate is not None:
             self._gates.remove(gate)
             if not gate.after:

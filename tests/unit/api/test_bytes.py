@@ -342,6 +342,7 @@ async def test_underlying_properties(rest: Rest) -> None:
 
 async def test_transfers_have_places_of_their_own_and_no_user_has_them_all(
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async with running_rest(tmp_path, requests_max=4) as rest:
         await put(rest, "a", LARGE)
@@ -361,11 +362,11 @@ async def test_transfers_have_places_of_their_own_and_no_user_has_them_all(
             async for chunk in stream(key, start, length):
                 yield chunk
 
-        rest.service.replicas.blocks.stream = nested  # type: ignore[method-assign]
+        monkeypatch.setattr(rest.service.replicas.blocks, "stream", nested)
         assert (await rest.ask("GET", f"{REFS}?path=a")).status == 200
         assert 503 in seen
         assert seen[2:] == [200, 200]
-        rest.service.replicas.blocks.stream = stream  # type: ignore[method-assign]
+        monkeypatch.setattr(rest.service.replicas.blocks, "stream", stream)
         assert (await rest.ask("GET", f"{REFS}?path=a")).status == 200
 
 

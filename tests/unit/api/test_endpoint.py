@@ -57,7 +57,9 @@ async def test_a_wrong_secret_and_an_unknown_key_get_one_answer(rest: Rest) -> N
     assert (wrong.status, wrong.body) == (unknown.status, unknown.body)
 
 
-async def test_a_key_pair_logs_in_once_and_its_deletion_ends_it(rest: Rest) -> None:
+async def test_a_key_pair_logs_in_once_and_its_deletion_ends_it(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     service = rest.service
     await service.auth.create_user(service.admin, "eve", ["Developer"])
     made = await service.auth.create_credential(service.admin, user_id="eve")
@@ -70,7 +72,7 @@ async def test_a_key_pair_logs_in_once_and_its_deletion_ends_it(rest: Rest) -> N
         logins += 1
         return await log_in(*args, **kwargs)
 
-    service.auth.log_in = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(service.auth, "log_in", counted)
     for _ in range(3):
         assert (await rest.ask("GET", LAKE, caller=eve)).status == 200
         service.clock.advance(60)
@@ -174,7 +176,9 @@ async def test_bodies_are_bounded(rest: Rest) -> None:
     assert login.status == 413
 
 
-async def test_too_many_requests_are_refused_before_work(rest: Rest) -> None:
+async def test_too_many_requests_are_refused_before_work(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert (await rest.ask("GET", LAKE)).status == 200  # the caller is known
     release = asyncio.Event()
     get_branch = rest.service.graveler.get_branch
@@ -183,7 +187,7 @@ async def test_too_many_requests_are_refused_before_work(rest: Rest) -> None:
         await release.wait()
         return await get_branch(*args)
 
-    rest.service.graveler.get_branch = held  # type: ignore[assignment, method-assign]
+    monkeypatch.setattr(rest.service.graveler, "get_branch", held)
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(rest.ask("GET", f"{LAKE}/branches/main")) for _ in range(4)]
         await asyncio.sleep(0.01)
@@ -195,7 +199,9 @@ async def test_too_many_requests_are_refused_before_work(rest: Rest) -> None:
     assert (await rest.ask("GET", "/healthcheck", caller=None)).status == 204
 
 
-async def test_strangers_that_wait_for_sign_in_leave_room_for_callers(rest: Rest) -> None:
+async def test_strangers_that_wait_for_sign_in_leave_room_for_callers(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     release = asyncio.Event()
     log_in = rest.service.auth.log_in
 
@@ -204,7 +210,7 @@ async def test_strangers_that_wait_for_sign_in_leave_room_for_callers(rest: Rest
         return await log_in(*args, **kwargs)
 
     assert (await rest.ask("GET", LAKE)).status == 200
-    rest.service.auth.log_in = held  # type: ignore[method-assign]
+    monkeypatch.setattr(rest.service.auth, "log_in", held)
     async with asyncio.TaskGroup() as group:
         strangers = [
             group.create_task(rest.ask("GET", LAKE, caller=basic(f"TARN{n}", "x")))
@@ -218,12 +224,14 @@ async def test_strangers_that_wait_for_sign_in_leave_room_for_callers(rest: Rest
 
 
 @pytest.mark.parametrize("kind", Kind)
-async def test_every_kind_of_error_has_its_answer(rest: Rest, kind: Kind) -> None:
+async def test_every_kind_of_error_has_its_answer(
+    rest: Rest, kind: Kind, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def failing(*_: Any, **__: Any) -> Any:
         raise TarnError(kind, Reason.INTERNAL, "deep inside")
 
-    rest.service.graveler.create_branch = failing  # type: ignore[method-assign]
-    rest.service.graveler.get_branch = failing  # type: ignore[method-assign]
+    monkeypatch.setattr(rest.service.graveler, "create_branch", failing)
+    monkeypatch.setattr(rest.service.graveler, "get_branch", failing)
     write = await rest.ask("POST", f"{LAKE}/branches", {"name": "x", "source": "main"})
     read = await rest.ask("GET", f"{LAKE}/branches/x")
     unknown = kind is Kind.UNKNOWN_OUTCOME
@@ -246,11 +254,13 @@ def test_no_reason_turns_an_unknown_outcome_into_a_refusal() -> None:
         )
 
 
-async def test_a_defect_is_500_and_tells_nothing(rest: Rest) -> None:
+async def test_a_defect_is_500_and_tells_nothing(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def failing(*_: Any, **__: Any) -> Any:
         raise KeyError("secret")
 
-    rest.service.graveler.get_branch = failing  # type: ignore[method-assign]
+    monkeypatch.setattr(rest.service.graveler, "get_branch", failing)
     answer = await rest.ask("GET", f"{LAKE}/branches/x")
     assert answer.status == 500
     assert "secret" not in answer.message
@@ -269,12 +279,14 @@ async def test_changes_are_audited_and_reads_are_not(rest: Rest) -> None:
     )
 
 
-async def test_graveler_of_an_earlier_release_is_not_asked_for_ever(rest: Rest) -> None:
+async def test_graveler_of_an_earlier_release_is_not_asked_for_ever(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """It begins a listing at its start, whatever `after` says; the client would ask for the same page again."""
     listed = rest.service.graveler.list_branches
 
     async def old(*args: Any, after: str = "", **kwargs: Any) -> Any:
         return await listed(*args, **kwargs)
 
-    rest.service.graveler.list_branches = old  # type: ignore[method-assign]
+    monkeypatch.setattr(rest.service.graveler, "list_branches", old)
     assert (await rest.ask("GET", f"{LAKE}/branches?after=zzz")).status == 503

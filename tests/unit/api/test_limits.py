@@ -112,19 +112,21 @@ async def failing(rest: Rest, count: int, **how: Any) -> list[int]:
 
 async def test_an_address_that_fails_to_sign_in_is_slowed_down_before_auth_is_asked(
     rest: Rest,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     assert await failing(rest, FAILED_SIGN_INS) == [401] * FAILED_SIGN_INS
 
     async def never(*_: object, **__: object) -> Any:
         raise AssertionError("auth was asked")
 
-    log_in, rest.service.auth.log_in = rest.service.auth.log_in, never  # type: ignore[method-assign]
+    log_in = rest.service.auth.log_in
+    monkeypatch.setattr(rest.service.auth, "log_in", never)
     assert slowed(await rest.ask("GET", LAKE, caller=WRONG))
     key, secret = rest.service.admin_key
     body = {"access_key_id": key, "secret_access_key": secret}
     assert slowed(await rest.ask("POST", "/auth/login", body, caller=None))
     assert slowed(await rest.ask("GET", LAKE, caller="Bearer x"))
-    rest.service.auth.log_in = log_in  # type: ignore[method-assign]
+    monkeypatch.setattr(rest.service.auth, "log_in", log_in)
     # Another address is not concerned, and soon this one is not.
     assert (await rest.ask("GET", LAKE, caller=WRONG, remote="192.0.2.2")).status == 401
     rest.service.clock.advance(1)

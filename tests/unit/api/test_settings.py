@@ -290,7 +290,9 @@ async def test_preflights_tell_what_the_caller_may_set(rest: Rest) -> None:
     assert (await rest.ask("GET", "/config/garbage-collection")).json == {"grace_period": 21_600}
 
 
-async def test_a_repository_may_be_made_read_only(rest: Rest) -> None:
+async def test_a_repository_may_be_made_read_only(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     body = {"name": "sea", "storage_namespace": "s3://sea/x", "read_only": True}
     assert (await rest.ask("POST", "/repositories", body)).json["read_only"] is True
     assert (await rest.ask("GET", "/repositories/sea")).json["read_only"] is True
@@ -300,7 +302,7 @@ async def test_a_repository_may_be_made_read_only(rest: Rest) -> None:
     async def failing(*_: Any, **__: Any) -> Any:
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "graveler stops")
 
-    rest.service.graveler.set_read_only = failing  # type: ignore[method-assign]
+    monkeypatch.setattr(rest.service.graveler, "set_read_only", failing)
     half = await rest.ask("POST", "/repositories", {**body, "name": "pond"})
     # It exists, so this is no refusal.
     assert (half.status, "pond was created" in half.message) == (500, True)
@@ -331,11 +333,13 @@ async def test_sample_data_are_committed_on_request(rest: Rest) -> None:
     assert listed == []
 
 
-async def test_sample_data_that_fail_are_no_refusal(rest: Rest) -> None:
+async def test_sample_data_that_fail_are_no_refusal(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def failing(*_: Any, **__: Any) -> Any:
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "graveler stops")
 
-    rest.service.graveler.create_commit = failing  # type: ignore[method-assign]
+    monkeypatch.setattr(rest.service.graveler, "create_commit", failing)
     body = {"name": "sea", "storage_namespace": "s3://sea/x", "sample_data": True}
     half = await rest.ask("POST", "/repositories", body)
     assert (half.status, "sea was created" in half.message) == (500, True)

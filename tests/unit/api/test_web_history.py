@@ -150,15 +150,15 @@ async def test_a_commit_is_counted_by_folder(user: WebUser) -> None:
     await user.post(to_repository("lake", "objects", "delete", branch="main", path="top"), {})
     second = await commit(user, "second")
     page = await user.page(f"{LAKE}/commits/{first}")
-    assert page.rows("Folders") == [
+    assert page.rows("Changes by folder") == [
         ["raw/", "2", "0", "0", "6 B", "0 B"],
         ["top", "1", "0", "0", "2 B", "0 B"],
     ]
     page = await user.page(to_repository("lake", "commits", first, prefix="raw/"))
-    assert page.rows("Folders")[0] == ["raw/1/", "1", "0", "0", "5 B", "0 B"]
+    assert page.rows("Changes by folder")[0] == ["raw/1/", "1", "0", "0", "5 B", "0 B"]
     assert [row[1] for row in page.rows("Changes")] == ["raw/1/a", "raw/b"]
     page = await user.page(f"{LAKE}/commits/{second}")
-    assert page.rows("Folders") == [
+    assert page.rows("Changes by folder") == [
         ["raw/", "0", "1", "0", "3 B", "1 B"],
         ["top", "0", "0", "1", "0 B", "2 B"],
     ]
@@ -178,13 +178,13 @@ async def test_counts_end_after_some_folders(
     for folder in range(5):
         await put(user, f"{folder}/a", b"x")
     page = await user.page(f"{LAKE}/commits/{await commit(user, 'm')}")
-    assert [row[0] for row in page.rows("Folders")] == ["0/", "1/"]
+    assert [row[0] for row in page.rows("Changes by folder")] == ["0/", "1/"]
     assert [row[1] for row in page.rows("Changes")] == ["0/a", "1/a"]
     assert "counts of the first folders" in page.text
     [target] = page.root.xpath("//a[text()='Next page']/@href")
     page = await user.page(target)
     assert [row[1] for row in page.rows("Changes")] == ["2/a", "3/a"]
-    assert page.rows("Folders") == []
+    assert page.rows("Changes by folder") == []
 
 
 @pytest.mark.parametrize(("seconds", "count"), [(3.0, 10), (0.0, 1)])

@@ -99,11 +99,21 @@ async def test_a_secret_that_others_can_read_is_a_warning(tmp_path: Path) -> Non
     assert (await found(config))["secret"].level is Level.OK
 
 
+class AheadClock(ManualClock):
+    """A clock that differs from `CLOCK`."""
+
+    def __init__(self, ahead_s: float) -> None:
+        super().__init__()
+        self._ahead_us = int(ahead_s * 1_000_000)
+
+    def now_us(self) -> int:
+        return CLOCK.now_us() + self._ahead_us
+
+
 @asynccontextmanager
 async def process(ahead_s: float, version: str, service: str = "graveler") -> AsyncIterator[str]:
     """Yields the admin port of a process whose clock differs."""
-    clock = ManualClock()
-    clock.now_us = lambda: CLOCK.now_us() + int(ahead_s * 1_000_000)  # type: ignore[method-assign]
+    clock = AheadClock(ahead_s)
     meters = Meters()
     register_process(meters, clock, service, version)
     async with AdminServer(meters) as server:

@@ -123,7 +123,9 @@ async def test_two_runs_exclude_each_other_until_the_lease_ends(lab: Lab) -> Non
     await lab.collector.mark("lake")
 
 
-async def test_a_lost_live_block_holds_collections(lab: Lab) -> None:
+async def test_a_lost_live_block_holds_collections(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     live = await lab.put("main", "a")
     await lab.put("main", "b")
     await lab.put("main", "b")
@@ -136,7 +138,7 @@ async def test_a_lost_live_block_holds_collections(lab: Lab) -> None:
     async def greedy(namespace: str, paths: list[str]) -> None:
         await delete_many(namespace, [*paths, live])
 
-    blocks.delete_many = greedy  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(blocks, "delete_many", greedy)
     with pytest.raises(TarnError, match="collections are held for 7 days") as raised:
         await lab.collector.sweep("lake", NO_LIMITS)
     assert raised.value.kind is Kind.CORRUPT
@@ -355,7 +357,9 @@ async def test_a_lost_lease_cancels_the_work(lab: Lab) -> None:
         assert await reason_of(working) is Reason.COLLECTION_HELD
 
 
-async def test_work_stops_before_the_lease_ends_if_graveler_is_silent(lab: Lab) -> None:
+async def test_work_stops_before_the_lease_ends_if_graveler_is_silent(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
     client, clock = lab.collector.client, lab.service.clock
     await client.begin(lab.admin, "lake", "d" * 32, pb.COLLECTION_PHASE_MARK)
     run = GravelerRun(
@@ -372,7 +376,7 @@ async def test_work_stops_before_the_lease_ends_if_graveler_is_silent(lab: Lab) 
     async def silent(*_: object) -> pb.Collection:
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no answer")
 
-    client.renew = silent  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(client, "renew", silent)
 
     async def works_on() -> None:
         async with run.renewed():

@@ -93,13 +93,13 @@ async def test_the_files_of_an_attempt_are_deleted_and_no_others(tmp_path: Path)
     assert other in await lake.paths()
 
 
-async def test_roots_that_end_early_raise(tmp_path: Path) -> None:
+async def test_roots_that_end_early_raise(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     lake = CollectedLake(tmp_path)
 
     async def broken() -> AsyncGenerator[RootBatch, None]:
         yield RootBatch(addresses=bytes(16))
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "graveler is gone")
 
-    lake.read_roots = broken  # type: ignore[method-assign]
+    monkeypatch.setattr(lake, "read_roots", broken)
     with pytest.raises(TarnError, match="graveler is gone"):
         await write_roots(lake, lake.blocks, lake.namespace, MARK, ATTEMPT, lake.progress)

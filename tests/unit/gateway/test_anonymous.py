@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from gateway_lake import GatewayLake
 
 from tarn.client.auth import SigningGrant
 from tarn.core.access.policy import Binding, Grant, Policy
@@ -16,13 +17,11 @@ from tarn_gateway.http import BodyReader, Exchange, Headers, Request
 from tarn_gateway.requests.address import Address
 from tarn_gateway.trace import Trace
 
-Lake = Any
-
 ALL_USERS = "http://acs.amazonaws.com/groups/global/AllUsers"
 
 
 @pytest.fixture
-async def view(lake: Lake) -> Lake:
+async def view(lake: GatewayLake) -> GatewayLake:
     """`sales` shows `lake/main` to everyone, `inner` to users; both have the object `a`."""
     lake.graveler.point("sales", "lake", "main", public_read=True)
     lake.graveler.point("inner", "lake", "main")
@@ -30,11 +29,13 @@ async def view(lake: Lake) -> Lake:
     return lake
 
 
-async def anonymous(lake: Lake, method: str, target: str, query: str = "", **more: Any) -> Any:
+async def anonymous(
+    lake: GatewayLake, method: str, target: str, query: str = "", **more: Any
+) -> Any:
     return await lake.ask(method, target, query, key="", **more)
 
 
-async def test_everyone_reads_and_lists_a_public_view(view: Lake) -> None:
+async def test_everyone_reads_and_lists_a_public_view(view: GatewayLake) -> None:
     got = await anonymous(view, "GET", "/sales/a")
     assert (got.status, got.body, got.line["user"]) == (200, b"rows", "anonymous")
     assert not got.identified, "its connection stays among those of strangers"
@@ -83,7 +84,7 @@ async def test_everyone_reads_and_lists_a_public_view(view: Lake) -> None:
     ],
 )
 async def test_everything_else_is_the_same_refusal(
-    view: Lake, method: str, target: str, query: str
+    view: GatewayLake, method: str, target: str, query: str
 ) -> None:
     before = list(view.graveler.calls)
     reply = await anonymous(view, method, target, query, body=b"x" * (method in ("PUT", "POST")))
@@ -94,14 +95,14 @@ async def test_everything_else_is_the_same_refusal(
     assert (view.graveler.calls, reply.reads) == (before, 0)
 
 
-async def test_tags_are_not_public(view: Lake) -> None:
+async def test_tags_are_not_public(view: GatewayLake) -> None:
     await view.ask("PUT", "/sales/t", body=b"1", headers={"x-amz-tagging": "a=b"})
     assert (await view.ask("GET", "/sales/t")).headers["x-amz-tagging-count"] == "1"
     assert "x-amz-tagging-count" not in (await anonymous(view, "GET", "/sales/t")).headers
     assert (await anonymous(view, "GET", "/sales/t", "tagging")).code == "AccessDenied"
 
 
-async def test_half_of_an_authentication_is_no_anonymous_request(view: Lake) -> None:
+async def test_half_of_an_authentication_is_no_anonymous_request(view: GatewayLake) -> None:
     for headers in (
         {"authorization": ""},
         {"authorization": "Bearer x"},
@@ -113,13 +114,13 @@ async def test_half_of_an_authentication_is_no_anonymous_request(view: Lake) -> 
         assert (await anonymous(view, "GET", "/sales/a", query)).status in (400, 403)
 
 
-async def test_answers_have_the_headers_of_the_object(view: Lake) -> None:
+async def test_answers_have_the_headers_of_the_object(view: GatewayLake) -> None:
     for name in ("response-content-type", "response-expires"):
         reply = await anonymous(view, "GET", "/sales/a", f"{name}=text/html")
         assert (reply.status, reply.code) == (400, "InvalidRequest")
 
 
-async def test_graveler_has_the_last_word(view: Lake) -> None:
+async def test_graveler_has_the_last_word(view: GatewayLake) -> None:
     """What the gateway keeps of the view is some seconds old."""
     assert (await anonymous(view, "GET", "/sales/a")).status == 200
     view.graveler.views["sales"].public_read = False
@@ -130,7 +131,7 @@ async def test_graveler_has_the_last_word(view: Lake) -> None:
 
 
 async def test_a_view_that_was_pointed_elsewhere_is_followed_while_it_is_public(
-    view: Lake,
+    view: GatewayLake,
 ) -> None:
     await view.ask("PUT", "/lake/dev/a", body=b"new")
     assert (await anonymous(view, "GET", "/sales/a")).body == b"rows"
@@ -142,14 +143,14 @@ async def test_a_view_that_was_pointed_elsewhere_is_followed_while_it_is_public(
     assert (reply.status, reply.code) == (403, "AccessDenied")
 
 
-async def test_a_mark_is_noticed_when_the_name_is_looked_up_again(view: Lake) -> None:
+async def test_a_mark_is_noticed_when_the_name_is_looked_up_again(view: GatewayLake) -> None:
     assert (await anonymous(view, "GET", "/inner/a")).status == 403
     view.graveler.views["inner"].public_read = True
     view.clock.advance(6.0)
     assert (await anonymous(view, "GET", "/inner/a")).status == 200
 
 
-async def test_browsers_use_public_views_as_others(view: Lake) -> None:
+async def test_browsers_use_public_views_as_others(view: GatewayLake) -> None:
     view.graveler.cors["sales"] = (
         '{"CORSRules":[{"AllowedOrigins":["https://a.example"],"AllowedMethods":["GET"]}]}'
     )
@@ -157,7 +158,7 @@ async def test_browsers_use_public_views_as_others(view: Lake) -> None:
     assert reply.headers["access-control-allow-origin"] == "https://a.example"
 
 
-async def test_a_binding_makes_nothing_public(view: Lake) -> None:
+async def test_a_binding_makes_nothing_public(view: GatewayLake) -> None:
     """A name that a session key binds means that to its holder only, also if a public view has it."""
     bindings = (Binding("sales", "lake", "dev"),)
     grant = Grant(UserId("ada"), Policy(()), "token-of-ada", 1000, bindings=bindings)
@@ -170,7 +171,9 @@ async def test_a_binding_makes_nothing_public(view: Lake) -> None:
 # ---- bounds
 
 
-async def test_names_that_strangers_make_up_are_looked_up_at_a_limited_rate(view: Lake) -> None:
+async def test_names_that_strangers_make_up_are_looked_up_at_a_limited_rate(
+    view: GatewayLake,
+) -> None:
     replies = [await anonymous(view, "GET", f"/no-bucket-{i}/a") for i in range(60)]
     assert [reply.code for reply in replies] == ["AccessDenied"] * 50 + ["SlowDown"] * 10
     assert len([name for name in view.graveler.views_asked if "no-bucket" in name]) == 50
@@ -179,13 +182,13 @@ async def test_names_that_strangers_make_up_are_looked_up_at_a_limited_rate(view
 
 
 @pytest.fixture
-def slow(view: Lake) -> Lake:
+def slow(view: GatewayLake) -> GatewayLake:
     """Three requests per second, two of one address, one at a time more than that."""
     view.handler._anonymous = AnonymousRequests(view.backend, AnonymousBounds(3.0, 2.0, 3))
     return view
 
 
-async def test_requests_of_one_address_and_of_all_are_limited(slow: Lake) -> None:
+async def test_requests_of_one_address_and_of_all_are_limited(slow: GatewayLake) -> None:
     async def ask() -> Any:
         return await anonymous(slow, "GET", "/sales/a")
 
@@ -197,7 +200,7 @@ async def test_requests_of_one_address_and_of_all_are_limited(slow: Lake) -> Non
     assert (await ask()).status == 200
 
 
-async def test_addresses_are_told_apart_within_the_rate_of_all(slow: Lake) -> None:
+async def test_addresses_are_told_apart_within_the_rate_of_all(slow: GatewayLake) -> None:
     def request(remote: str) -> Request:
         pairs = [("host", "s3.test")]
         return Request(
@@ -222,7 +225,7 @@ async def test_addresses_are_told_apart_within_the_rate_of_all(slow: Lake) -> No
     assert statuses == [200, 200, 503, 200, 503]
 
 
-async def test_answers_that_are_not_sent_yet_are_limited(view: Lake) -> None:
+async def test_answers_that_are_not_sent_yet_are_limited(view: GatewayLake) -> None:
     admitted = AnonymousRequests(view.backend, AnonymousBounds(1000.0, 1000.0, 2))
     assert (await anonymous(view, "GET", "/sales/a")).status == 200
     traces = [Trace() for _ in range(3)]
@@ -241,7 +244,7 @@ async def test_answers_that_are_not_sent_yet_are_limited(view: Lake) -> None:
     await admitted.enter(wanted, address, view.clock.monotonic(), traces[2])
 
 
-async def test_requests_leave_their_place_whatever_becomes_of_them(view: Lake) -> None:
+async def test_requests_leave_their_place_whatever_becomes_of_them(view: GatewayLake) -> None:
     lost = TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "as told")
     view.graveler.fail["lookup"] = [lost] * 3
     for _ in range(3):
@@ -280,7 +283,7 @@ async def test_anonymous_requests_are_audited(audited: Any) -> None:
     ]
 
 
-async def test_a_public_view_says_so(view: Lake) -> None:
+async def test_a_public_view_says_so(view: GatewayLake) -> None:
     for bucket, is_public in (("sales", True), ("inner", False)):
         for target in (f"/{bucket}", f"/{bucket}/a"):
             acl = await view.ask("GET", target, "acl")
@@ -298,7 +301,9 @@ async def test_a_public_view_says_so(view: Lake) -> None:
             assert block.all(name) == ["true"]
 
 
-async def test_what_would_make_it_private_is_refused_and_what_is_so_accepted(view: Lake) -> None:
+async def test_what_would_make_it_private_is_refused_and_what_is_so_accepted(
+    view: GatewayLake,
+) -> None:
     block = await view.ask("GET", "/inner", "publicAccessBlock")
     for bucket, private in (("sales", 501), ("inner", 200)):
         same = await view.ask("GET", f"/{bucket}", "publicAccessBlock")
@@ -314,7 +319,7 @@ async def test_what_would_make_it_private_is_refused_and_what_is_so_accepted(vie
             assert (done.status == 200) is (private == 200)
 
 
-async def test_no_canned_acl_makes_a_bucket_public(view: Lake) -> None:
+async def test_no_canned_acl_makes_a_bucket_public(view: GatewayLake) -> None:
     headers = {"x-amz-acl": "public-read"}
     for target, query in (("/fresh", ""), ("/inner", "acl"), ("/sales", "acl"), ("/inner/a", "")):
         reply = await view.ask("PUT", target, query, headers=headers)

@@ -12,12 +12,12 @@ import boto3
 import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from gateway_lake import GatewayLake
 
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_gateway.http import HttpLimits, HttpServer
 
 pytestmark = pytest.mark.timeout(30)
-Lake = Any
 
 SECRETS = {"AKIAADMIN": "admin-secret", "AKIAREADER": "reader-secret"}
 OWNER = {"ID": "akiaadmin", "DisplayName": "akiaadmin"}
@@ -57,7 +57,7 @@ class Boto:
 
 
 @pytest.fixture
-async def port(lake: Lake) -> AsyncIterator[int]:
+async def port(lake: GatewayLake) -> AsyncIterator[int]:
     """`lake` with the objects `a`, `b/1`, `b/2` and `d e+ü` on main, which the bucket `sales` shows."""
     clock = SystemClock()
     server = HttpServer(
@@ -113,7 +113,7 @@ NAMED = [
 
 @pytest.mark.parametrize(("kind", "named"), NAMED)
 async def test_the_owner_has_full_control_and_an_acl_that_says_so_is_accepted(
-    boto: Boto, lake: Lake, kind: str, named: dict[str, str]
+    boto: Boto, lake: GatewayLake, kind: str, named: dict[str, str]
 ) -> None:
     before = dict(lake.graveler.repos["lake"].branches["main"])
     found = await boto.ask(f"get_{kind}_acl", **named)
@@ -145,7 +145,7 @@ async def test_any_other_acl_is_refused(boto: Boto, kind: str, named: dict[str, 
     assert await refused() == (400, "MissingRequestBodyError")
 
 
-async def test_a_document_that_is_no_acl_is_malformed(boto: Boto, lake: Lake) -> None:
+async def test_a_document_that_is_no_acl_is_malformed(boto: Boto, lake: GatewayLake) -> None:
     for body in (
         b"<AccessControlPolicy><Owner><Name>akiaadmin</Name></Owner></AccessControlPolicy>",
         b"<AccessControlPolicy><ID>akiaadmin</ID></AccessControlPolicy>",
@@ -186,7 +186,7 @@ async def test_a_reader_is_the_owner_it_sees_and_changes_nothing(port: int) -> N
 
 @pytest.mark.parametrize("header", ["public-read", "aws-exec-read"])
 async def test_an_object_is_not_stored_with_an_acl_that_says_more(
-    boto: Boto, lake: Lake, header: str
+    boto: Boto, lake: GatewayLake, header: str
 ) -> None:
     told = await boto.refused("put_object", Bucket="lake", Key="main/new", Body=b"x", ACL=header)
     assert told == (400, "AccessControlListNotSupported")
@@ -248,7 +248,7 @@ async def test_what_is_so_may_be_put(boto: Boto) -> None:
         )
 
 
-async def test_booleans_may_be_in_upper_case(lake: Lake) -> None:
+async def test_booleans_may_be_in_upper_case(lake: GatewayLake) -> None:
     values = "".join(f"<{name}>TRUE</{name}>\n" for name in ALL_BLOCKED)
     body = f"<PublicAccessBlockConfiguration>{values}</PublicAccessBlockConfiguration>".encode()
     assert (await lake.ask("PUT", "/lake", "publicAccessBlock", body)).status == 200
@@ -299,7 +299,7 @@ async def test_controls_of_ownership_that_s3_does_not_know_are_malformed(
 
 @pytest.mark.parametrize("inner", ["<Rule/>", "<Rule><ObjectOwnership>", "<Rules/>", "text"])
 async def test_a_document_of_ownership_without_an_owner_is_malformed(
-    lake: Lake, inner: str
+    lake: GatewayLake, inner: str
 ) -> None:
     body = f"<OwnershipControls>{inner}</OwnershipControls>".encode()
     reply = await lake.ask("PUT", "/lake", "ownershipControls", body)
@@ -377,7 +377,7 @@ async def test_versions_that_cannot_be_listed(
 
 @pytest.mark.parametrize(("bucket", "root"), [("lake", "main/"), ("sales", "")])
 async def test_the_version_null_is_read_and_deleted(
-    boto: Boto, lake: Lake, bucket: str, root: str
+    boto: Boto, lake: GatewayLake, bucket: str, root: str
 ) -> None:
     named = {"Bucket": bucket, "Key": f"{root}a", "VersionId": "null"}
     assert (await boto.ask("head_object", **named))["ContentLength"] == 4
@@ -397,7 +397,7 @@ async def test_the_version_null_is_read_and_deleted(
 # ---- pages of buckets
 
 
-async def test_buckets_come_in_pages_with_their_region(boto: Boto, lake: Lake) -> None:
+async def test_buckets_come_in_pages_with_their_region(boto: Boto, lake: GatewayLake) -> None:
     for number in range(7):
         lake.create(f"pond-{number}")
     every = ["lake", *(f"pond-{number}" for number in range(7)), "sales"]
@@ -419,7 +419,7 @@ async def test_buckets_come_in_pages_with_their_region(boto: Boto, lake: Lake) -
     assert (away["Buckets"], "ContinuationToken" in away) == ([], False)
 
 
-async def test_more_than_a_thousand_buckets_come_at_once(boto: Boto, lake: Lake) -> None:
+async def test_more_than_a_thousand_buckets_come_at_once(boto: Boto, lake: GatewayLake) -> None:
     for number in range(2100):
         lake.create(f"pond-{number:04}")
     assert len((await boto.ask("list_buckets"))["Buckets"]) == 2102
@@ -442,7 +442,7 @@ async def test_more_than_a_thousand_buckets_come_at_once(boto: Boto, lake: Lake)
         "continuation-token=" + "x" * 1025,
     ],
 )
-async def test_pages_of_buckets_that_cannot_be(lake: Lake, query: str) -> None:
+async def test_pages_of_buckets_that_cannot_be(lake: GatewayLake, query: str) -> None:
     reply = await lake.ask("GET", "/", query)
     assert (reply.status, reply.code) == (400, "InvalidArgument")
     assert lake.graveler.calls == []
@@ -451,7 +451,7 @@ async def test_pages_of_buckets_that_cannot_be(lake: Lake, query: str) -> None:
 # ---- storage classes
 
 
-async def test_the_standard_class_has_two_names(boto: Boto, lake: Lake) -> None:
+async def test_the_standard_class_has_two_names(boto: Boto, lake: GatewayLake) -> None:
     for storage_class in ("STANDARD", "REDUCED_REDUNDANCY"):
         named = {"Bucket": "lake", "Key": f"main/{storage_class}", "StorageClass": storage_class}
         await boto.ask("put_object", Body=b"x", **named)
@@ -467,7 +467,7 @@ async def test_the_standard_class_has_two_names(boto: Boto, lake: Lake) -> None:
     assert {row["StorageClass"] for row in listed["Contents"]} == {"STANDARD"}
 
 
-async def test_other_classes_are_invalid(boto: Boto, lake: Lake) -> None:
+async def test_other_classes_are_invalid(boto: Boto, lake: GatewayLake) -> None:
     before = dict(lake.graveler.repos["lake"].branches["main"])
     for storage_class in ("GLACIER", "STANDARD_IA", "standard"):
         named = {"Bucket": "lake", "Key": "main/new", "StorageClass": storage_class}

@@ -13,6 +13,7 @@ import boto3
 import pytest
 from botocore.config import Config as BotoConfig
 from botocore.exceptions import ClientError
+from gateway_lake import GatewayLake
 
 from tarn.block.local import open_local
 from tarn.block.port import FileSlice
@@ -29,14 +30,14 @@ LARGE = bytes(range(256)) * 4096 * 7  # 7 MiB
 
 @dataclasses.dataclass
 class Running:
-    lake: Any
+    lake: GatewayLake
     application: GatewayApplication
     listened: dict[str, str]
     s3: Any
 
 
 @pytest.fixture
-async def running(lake: Any, tmp_path: Path) -> AsyncIterator[Running]:
+async def running(lake: GatewayLake, tmp_path: Path) -> AsyncIterator[Running]:
     blocks = await open_local(tmp_path / "blocks", clock=lake.clock, durability="os")
     for name, repo in lake.graveler.repos.items():
         repo.namespace = f"local://{name}"

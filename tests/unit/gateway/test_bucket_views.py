@@ -7,24 +7,23 @@ import asyncio
 from typing import Any
 
 import pytest
+from gateway_lake import GatewayLake
 from s3_multipart import listed, md5
 
 from tarn.core.errors import Kind, Reason
-
-Lake = Any
 
 DELETE = "<Delete><Object><Key>{}</Key></Object><Object><Key>{}</Key></Object></Delete>"
 
 
 @pytest.fixture
-def view(lake: Lake) -> Lake:
+def view(lake: GatewayLake) -> GatewayLake:
     """`sales` shows `lake/main`, `look` the tag v1."""
     lake.graveler.point("sales", "lake", "main")
     lake.graveler.point("look", "lake", "v1")
     return lake
 
 
-async def test_an_object_has_two_names(view: Lake) -> None:
+async def test_an_object_has_two_names(view: GatewayLake) -> None:
     put = await view.ask("PUT", "/sales/2026/x.parquet", body=b"rows")
     assert put.status == 200
     assert view.entry("lake", "main", "2026/x.parquet").size == 4
@@ -37,14 +36,14 @@ async def test_an_object_has_two_names(view: Lake) -> None:
 
 
 @pytest.mark.parametrize("key", ["main/a", "a", "a//b", "ü/%2F", "a b+c", "~", "a/"])
-async def test_the_whole_key_is_the_path(view: Lake, key: str) -> None:
+async def test_the_whole_key_is_the_path(view: GatewayLake, key: str) -> None:
     assert (await view.ask("PUT", f"/sales/{key}", body=b"1")).status == 200
     assert view.entry("lake", "main", key).size == 1
     listed = await view.ask("GET", "/sales", "list-type=2")
     assert listed.all("Key") == [key]
 
 
-async def test_listings_show_the_bucket(view: Lake) -> None:
+async def test_listings_show_the_bucket(view: GatewayLake) -> None:
     for key in ("a", "d/1", "d/2", "e/1"):
         await view.ask("PUT", f"/sales/{key}", body=b"1")
     page = await view.ask("GET", "/sales", "list-type=2&delimiter=/&max-keys=2")
@@ -68,7 +67,7 @@ async def test_listings_show_the_bucket(view: Lake) -> None:
     assert (await view.ask("GET", "/sales", "max-keys=0")).all("Key") == []
 
 
-async def test_a_listing_does_not_go_on_in_another_ref(view: Lake) -> None:
+async def test_a_listing_does_not_go_on_in_another_ref(view: GatewayLake) -> None:
     for key in ("a", "b"):
         await view.ask("PUT", f"/sales/{key}", body=b"1")
     page = await view.ask("GET", "/sales", "list-type=2&max-keys=1")
@@ -82,7 +81,7 @@ async def test_a_listing_does_not_go_on_in_another_ref(view: Lake) -> None:
         assert (rest.status, rest.code) == (400, "InvalidArgument")
 
 
-async def test_deleteobjects_takes_paths(view: Lake) -> None:
+async def test_deleteobjects_takes_paths(view: GatewayLake) -> None:
     for key in ("a", "main/b"):
         await view.ask("PUT", f"/sales/{key}", body=b"1")
     done = await view.ask("POST", "/sales", "delete", DELETE.format("a", "main/b").encode())
@@ -90,7 +89,7 @@ async def test_deleteobjects_takes_paths(view: Lake) -> None:
     assert view.graveler.repos["lake"].branches["main"] == {}
 
 
-async def test_copies_between_views_and_repositories(view: Lake) -> None:
+async def test_copies_between_views_and_repositories(view: GatewayLake) -> None:
     view.create("pond")
     await view.ask("PUT", "/sales/a", body=b"1")
     for target, source in (
@@ -108,7 +107,7 @@ async def test_copies_between_views_and_repositories(view: Lake) -> None:
     assert missing.code == "NoSuchKey"
 
 
-async def test_uploads_show_the_bucket(view: Lake) -> None:
+async def test_uploads_show_the_bucket(view: GatewayLake) -> None:
     begun = await view.ask("POST", "/sales/big", "uploads")
     assert (begun.all("Bucket"), begun.all("Key")) == (["sales"], ["big"])
     (upload_id,) = begun.all("UploadId")
@@ -134,14 +133,14 @@ async def test_uploads_show_the_bucket(view: Lake) -> None:
     assert view.entry("lake", "main", "big").size == 4
 
 
-async def test_a_view_of_a_tag_is_read_only(view: Lake) -> None:
+async def test_a_view_of_a_tag_is_read_only(view: GatewayLake) -> None:
     assert (await view.ask("GET", "/look", "list-type=2")).status == 200
     refused = await view.ask("PUT", "/look/a", body=b"1")
     assert (refused.status, refused.code) == (405, "MethodNotAllowed")
     assert await view.blocks_of("lake") == []
 
 
-async def test_a_view_whose_target_is_gone_is_no_bucket(view: Lake) -> None:
+async def test_a_view_whose_target_is_gone_is_no_bucket(view: GatewayLake) -> None:
     del view.graveler.repos["lake"].branches["main"]
     for method, target, query in (
         ("GET", "/sales/a", ""),
@@ -160,7 +159,7 @@ async def test_a_view_whose_target_is_gone_is_no_bucket(view: Lake) -> None:
 
 
 @pytest.mark.parametrize("seconds", [0.0, 6.0], ids=["cached", "expired"])
-async def test_a_view_is_followed(view: Lake, seconds: float) -> None:
+async def test_a_view_is_followed(view: GatewayLake, seconds: float) -> None:
     await view.ask("PUT", "/lake/dev/a", body=b"dev")
     await view.ask("PUT", "/sales/a", body=b"main")
     view.graveler.point("sales", "lake", "dev")
@@ -183,7 +182,9 @@ async def test_a_view_is_followed(view: Lake, seconds: float) -> None:
     assert done.status == 200
 
 
-async def test_a_write_beside_a_change_is_refused_and_may_be_repeated(view: Lake) -> None:
+async def test_a_write_beside_a_change_is_refused_and_may_be_repeated(
+    view: GatewayLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The body was read for the old target. Nothing is staged there, nor on the new one."""
     get = view.repositories.get
 
@@ -192,9 +193,9 @@ async def test_a_write_beside_a_change_is_refused_and_may_be_repeated(view: Lake
         view.graveler.point("sales", "lake", "dev")
         return found
 
-    view.repositories.get = pointed_after
+    monkeypatch.setattr(view.repositories, "get", pointed_after)
     refused = await view.ask("PUT", "/sales/a", body=b"1")
-    view.repositories.get = get
+    monkeypatch.undo()
     assert (refused.status, refused.code) == (503, "ServiceUnavailable")
     branches = view.graveler.repos["lake"].branches
     assert (branches["main"], branches["dev"]) == ({}, {})
@@ -202,7 +203,7 @@ async def test_a_write_beside_a_change_is_refused_and_may_be_repeated(view: Lake
     assert (list(branches["main"]), list(branches["dev"])) == ([], ["a"])
 
 
-async def test_a_view_grants_nothing(view: Lake) -> None:
+async def test_a_view_grants_nothing(view: GatewayLake) -> None:
     refused = await view.ask("PUT", "/sales/a", body=b"1", key="AKIAREADER")
     assert (refused.code, refused.reads) == ("AccessDenied", 0)
     many = DELETE.format("a", "b").encode()
@@ -212,19 +213,19 @@ async def test_a_view_grants_nothing(view: Lake) -> None:
     assert (await view.ask("GET", "/sales/a", key="AKIAREADER")).code == "NoSuchKey"
 
 
-async def test_views_and_repositories_are_listed_together(view: Lake, failure: Any) -> None:
+async def test_views_and_repositories_are_listed_together(view: GatewayLake, failure: Any) -> None:
     assert (await view.ask("GET", "/")).all("Name") == ["lake", "look", "sales"]
     view.graveler.fail["ListBuckets"] = [failure(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED)]
     assert (await view.ask("GET", "/")).all("Name") == ["lake"]  # from one of the last release
 
 
-async def test_a_refusal_does_not_tell_what_a_view_shows(view: Lake) -> None:
+async def test_a_refusal_does_not_tell_what_a_view_shows(view: GatewayLake) -> None:
     refused = await view.ask("PUT", "/sales/a", body=b"1", key="AKIAREADER")
     assert (refused.code, b"lake" in refused.body) == ("AccessDenied", False)
 
 
 async def test_a_completion_that_may_have_been_done_is_not_called_refused(
-    view: Lake, failure: Any
+    view: GatewayLake, failure: Any
 ) -> None:
     """Its answer is lost, and the view is pointed elsewhere before it is sent again. The object may be there, so the
     upload is not opened again."""
@@ -252,7 +253,7 @@ async def test_a_completion_that_may_have_been_done_is_not_called_refused(
 
 @pytest.mark.parametrize("again", ["/lake/main/big", "/sales/big"])
 async def test_a_completion_whose_view_moves_gives_its_claim_back(
-    view: Lake, monkeypatch: pytest.MonkeyPatch, again: str
+    view: GatewayLake, monkeypatch: pytest.MonkeyPatch, again: str
 ) -> None:
     """Nothing was staged. So the upload goes on at once, by the repository or when the view shows its branch again."""
     begun = await view.ask("POST", "/sales/big", "uploads")
@@ -276,7 +277,7 @@ async def test_a_completion_whose_view_moves_gives_its_claim_back(
     assert (list(branches["main"]), list(branches["dev"])) == (["big"], [])
 
 
-async def test_names_change_hands(view: Lake) -> None:
+async def test_names_change_hands(view: GatewayLake) -> None:
     """A view becomes a repository, and a repository a view, while the gateway remembers the former."""
     await view.ask("PUT", "/sales/a", body=b"view")
     del view.graveler.views["sales"]

@@ -7,6 +7,7 @@ import hashlib
 from typing import Any
 
 import pytest
+from gateway_lake import GatewayLake
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.objects.conditions import http_date
@@ -18,22 +19,24 @@ OTHER = "0" * 32
 _SIZE, _TIME = "x-amz-if-match-size", "x-amz-if-match-last-modified-time"
 
 
-async def put(lake: Any, key: str = "main/a") -> str:
+async def put(lake: GatewayLake, key: str = "main/a") -> str:
     """Puts an object; returns its Last-Modified."""
     assert (await lake.ask("PUT", f"/lake/{key}", body=BODY)).status == 200
     head = await lake.ask("HEAD", f"/lake/{key}")
     return str(head.headers["last-modified"])
 
 
-async def delete(lake: Any, headers: dict[str, str], path: str = "main/a", **more: Any) -> Any:
+async def delete(
+    lake: GatewayLake, headers: dict[str, str], path: str = "main/a", **more: Any
+) -> Any:
     return await lake.ask("DELETE", f"/lake/{path}", headers=headers, **more)
 
 
-async def is_there(lake: Any, key: str = "main/a") -> bool:
+async def is_there(lake: GatewayLake, key: str = "main/a") -> bool:
     return bool((await lake.ask("HEAD", f"/lake/{key}")).status == 200)
 
 
-async def test_deletes_are_conditional(lake: Any) -> None:
+async def test_deletes_are_conditional(lake: GatewayLake) -> None:
     for tag in ("*", f'"{ETAG}"'):
         absent = await delete(lake, {"If-Match": tag})
         assert (absent.status, absent.code) == (404, "NoSuchKey")
@@ -48,7 +51,7 @@ async def test_deletes_are_conditional(lake: Any) -> None:
     assert not await is_there(lake)
 
 
-async def test_size_and_time_are_conditions_alone_and_together(lake: Any) -> None:
+async def test_size_and_time_are_conditions_alone_and_together(lake: GatewayLake) -> None:
     time = await put(lake)
     another = http_date(lake.clock.now_us() + 86_400_000_000)
     size = str(len(BODY))
@@ -68,7 +71,7 @@ async def test_size_and_time_are_conditions_alone_and_together(lake: Any) -> Non
     assert not await is_there(lake)
 
 
-async def test_a_size_or_a_time_alone_needs_no_object(lake: Any) -> None:
+async def test_a_size_or_a_time_alone_needs_no_object(lake: GatewayLake) -> None:
     assert (await delete(lake, {_SIZE: "7"})).status == 204
     assert (await delete(lake, {_TIME: http_date(0)})).status == 204
     assert (await delete(lake, {_SIZE: "7", "If-Match": "*"})).status == 404
@@ -90,13 +93,15 @@ async def test_a_size_or_a_time_alone_needs_no_object(lake: Any) -> None:
         ({"x-amz-if-match-initiated-time": http_date(0)}, "NotImplemented"),
     ],
 )
-async def test_no_condition_is_ignored(lake: Any, headers: dict[str, str], code: str) -> None:
+async def test_no_condition_is_ignored(
+    lake: GatewayLake, headers: dict[str, str], code: str
+) -> None:
     await put(lake)
     assert (await delete(lake, headers)).code == code
     assert await is_there(lake)
 
 
-async def test_who_may_not_read_may_not_ask_for_a_condition(lake: Any) -> None:
+async def test_who_may_not_read_may_not_ask_for_a_condition(lake: GatewayLake) -> None:
     await put(lake)
     for headers in ({"If-Match": "*"}, {_SIZE: "12"}, {_TIME: http_date(0)}):
         reply = await delete(lake, headers, key="AKIAWRITER")
@@ -105,7 +110,7 @@ async def test_who_may_not_read_may_not_ask_for_a_condition(lake: Any) -> None:
     assert (await delete(lake, {}, key="AKIAWRITER")).status == 204
 
 
-async def test_the_root_of_a_branch_is_an_empty_object(lake: Any) -> None:
+async def test_the_root_of_a_branch_is_an_empty_object(lake: GatewayLake) -> None:
     for wrong in ({"If-Match": OTHER}, {_SIZE: "1"}, {_TIME: http_date(0)}):
         assert (await delete(lake, wrong, "main/")).code == "PreconditionFailed"
     for right in ({"If-Match": "*"}, {"If-Match": hashlib.md5().hexdigest()}, {_SIZE: "0"}):
@@ -115,7 +120,9 @@ async def test_the_root_of_a_branch_is_an_empty_object(lake: Any) -> None:
 # ---- repeated requests
 
 
-async def test_a_client_that_repeats_a_conditional_delete_gets_its_first_answer(lake: Any) -> None:
+async def test_a_client_that_repeats_a_conditional_delete_gets_its_first_answer(
+    lake: GatewayLake,
+) -> None:
     await put(lake)
     headers = {"If-Match": ETAG, "amz-sdk-invocation-id": "0a1b2c3d-0000"}
     assert (await delete(lake, headers)).status == 204
@@ -129,7 +136,7 @@ async def test_a_client_that_repeats_a_conditional_delete_gets_its_first_answer(
 )
 @pytest.mark.parametrize("replaced", [False, True])
 async def test_a_repeated_delete_whose_tombstone_is_gone_is_unknown(
-    lake: Any, attempt: str, replaced: bool
+    lake: GatewayLake, attempt: str, replaced: bool
 ) -> None:
     """A commit takes tombstones. The first attempt may have succeeded, so a refusal could be wrong."""
     if replaced:
@@ -142,14 +149,14 @@ async def test_a_repeated_delete_whose_tombstone_is_gone_is_unknown(
     assert await is_there(lake) is replaced
 
 
-async def test_a_lost_answer_is_503(lake: Any, failure: Any) -> None:
+async def test_a_lost_answer_is_503(lake: GatewayLake, failure: Any) -> None:
     await put(lake)
     lake.graveler.fail["stage"] = [failure(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN)]
     assert (await delete(lake, {"If-Match": ETAG})).status == 503
 
 
 async def test_a_replica_that_does_not_know_conditional_deletes_is_501(
-    lake: Any, failure: Any
+    lake: GatewayLake, failure: Any
 ) -> None:
     """Never 412: that would say that the object is another one."""
     await put(lake)
@@ -163,7 +170,9 @@ async def test_a_replica_that_does_not_know_conditional_deletes_is_501(
     assert await is_there(lake)
 
 
-async def test_a_repository_that_was_made_again_is_tried_again(lake: Any, failure: Any) -> None:
+async def test_a_repository_that_was_made_again_is_tried_again(
+    lake: GatewayLake, failure: Any
+) -> None:
     await put(lake)
     lake.graveler.repos["lake"].instance_uid = "another"
     assert (await delete(lake, {"If-Match": ETAG})).status == 503
@@ -184,14 +193,14 @@ def item(key: str, **conditions: object) -> str:
     )
 
 
-async def delete_many(lake: Any, *objects: str, **more: Any) -> Any:
+async def delete_many(lake: GatewayLake, *objects: str, **more: Any) -> Any:
     headers = more.pop("headers", {})
     return await lake.ask(
         "POST", "/lake", "delete", body=document(*objects), headers=headers, **more
     )
 
 
-async def test_each_key_of_a_document_has_its_own_condition_and_outcome(lake: Any) -> None:
+async def test_each_key_of_a_document_has_its_own_condition_and_outcome(lake: GatewayLake) -> None:
     keys = ("plain", "etag", "wrong", "size", "time", "late", "any")
     times = {key: await put(lake, f"main/{key}") for key in keys}
     reply = await delete_many(
@@ -220,7 +229,7 @@ async def test_each_key_of_a_document_has_its_own_condition_and_outcome(lake: An
     assert left == ["wrong", "late"]
 
 
-async def test_a_key_with_a_condition_needs_the_permission_to_read(lake: Any) -> None:
+async def test_a_key_with_a_condition_needs_the_permission_to_read(lake: GatewayLake) -> None:
     await put(lake, "main/a")
     await put(lake, "main/b")
     reply = await delete_many(
@@ -232,7 +241,7 @@ async def test_a_key_with_a_condition_needs_the_permission_to_read(lake: Any) ->
     assert [await is_there(lake, f"main/{key}") for key in "ab"] == [True, False]
 
 
-async def test_a_repeated_document_gets_its_first_outcomes(lake: Any) -> None:
+async def test_a_repeated_document_gets_its_first_outcomes(lake: GatewayLake) -> None:
     await put(lake)
     headers = {"amz-sdk-invocation-id": "0a1b2c3d-0000"}
     for _ in range(2):
@@ -245,7 +254,7 @@ async def test_a_repeated_document_gets_its_first_outcomes(lake: Any) -> None:
     assert b"<Error><Key>main/b</Key><Code>ServiceUnavailable</Code>" in reply.body
 
 
-async def test_a_thousand_conditions_in_one_document(lake: Any) -> None:
+async def test_a_thousand_conditions_in_one_document(lake: GatewayLake) -> None:
     await put(lake)
     keys = [item(f"main/{number}", ETag=ETAG) for number in range(999)]
     reply = await delete_many(lake, *keys, item("main/a", ETag=ETAG))
@@ -253,7 +262,7 @@ async def test_a_thousand_conditions_in_one_document(lake: Any) -> None:
 
 
 async def test_a_graveler_that_hangs_does_not_hold_a_request_for_all_of_its_keys(
-    lake: Any, monkeypatch: pytest.MonkeyPatch
+    lake: GatewayLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def hang(call: Call, *_: object) -> bool:
         await asyncio.sleep(0)
@@ -284,7 +293,7 @@ async def test_a_graveler_that_hangs_does_not_hold_a_request_for_all_of_its_keys
     ],
 )
 async def test_a_document_whose_conditions_are_not_clear_deletes_nothing(
-    lake: Any, objects: list[str]
+    lake: GatewayLake, objects: list[str]
 ) -> None:
     await put(lake, "main/a")
     await put(lake, "main/b")
@@ -294,7 +303,7 @@ async def test_a_document_whose_conditions_are_not_clear_deletes_nothing(
     assert await is_there(lake, "main/b")
 
 
-async def test_the_header_of_a_whole_document_is_refused(lake: Any) -> None:
+async def test_the_header_of_a_whole_document_is_refused(lake: GatewayLake) -> None:
     await put(lake)
     reply = await delete_many(lake, item("main/a"), headers={"If-Match": ETAG})
     assert reply.code == "NotImplemented"

@@ -7,6 +7,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from gateway_lake import GatewayLake
 
 from tarn.core.errors import Kind, Reason
 
@@ -14,7 +15,7 @@ SMALL, LARGE = b"hello, lake\n", bytes(range(256)) * 1024
 
 
 @pytest.mark.parametrize("body", [SMALL, LARGE])
-async def test_puts_are_conditional(lake: Any, body: bytes) -> None:
+async def test_puts_are_conditional(lake: GatewayLake, body: bytes) -> None:
     async def put(data: bytes, headers: dict[str, str]) -> Any:
         return await lake.ask("PUT", "/lake/main/a", body=data, headers=headers)
 
@@ -34,7 +35,7 @@ async def test_puts_are_conditional(lake: Any, body: bytes) -> None:
 
 @pytest.mark.parametrize("body", [SMALL, LARGE])
 async def test_a_client_that_repeats_a_conditional_put_gets_its_first_answer(
-    lake: Any, body: bytes
+    lake: GatewayLake, body: bytes
 ) -> None:
     headers = {"If-None-Match": "*", "amz-sdk-invocation-id": "0a1b2c3d-0000"}
     first = await lake.ask("PUT", "/lake/main/a", body=body, headers=headers)
@@ -48,7 +49,7 @@ async def test_a_client_that_repeats_a_conditional_put_gets_its_first_answer(
 
 
 async def test_a_conditional_put_with_an_unknown_outcome_keeps_its_block(
-    lake: Any, failure: Any
+    lake: GatewayLake, failure: Any
 ) -> None:
     lake.graveler.fail["stage"] = [failure(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN)]
     reply = await lake.ask("PUT", "/lake/main/a", body=LARGE, headers={"If-None-Match": "*"})
@@ -56,7 +57,7 @@ async def test_a_conditional_put_with_an_unknown_outcome_keeps_its_block(
     assert len(await lake.blocks_of("lake")) == 1
 
 
-async def test_who_may_not_read_may_not_ask_for_an_etag(lake: Any) -> None:
+async def test_who_may_not_read_may_not_ask_for_an_etag(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     match, new = {"If-Match": "*"}, {"If-None-Match": "*"}
     reply = await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=match, key="AKIAWRITER")
@@ -65,7 +66,7 @@ async def test_who_may_not_read_may_not_ask_for_an_etag(lake: Any) -> None:
     assert blind.status == 200
 
 
-async def test_the_root_of_a_branch_always_exists(lake: Any) -> None:
+async def test_the_root_of_a_branch_always_exists(lake: GatewayLake) -> None:
     refused = await lake.ask("PUT", "/lake/main/", body=b"", headers={"If-None-Match": "*"})
     assert refused.code == "PreconditionFailed"
     assert (await lake.ask("PUT", "/lake/main/", body=b"", headers={"If-Match": "*"})).status == 200
@@ -74,7 +75,7 @@ async def test_the_root_of_a_branch_always_exists(lake: Any) -> None:
 class CountedBlocks:
     """Counts the blocks that a gateway begins to write; holds removals on request."""
 
-    def __init__(self, lake: Any) -> None:
+    def __init__(self, lake: GatewayLake) -> None:
         self.begun = 0
         self.removing = asyncio.Event()
         self.may_remove = asyncio.Event()
@@ -105,7 +106,9 @@ NEW = {"If-None-Match": "*"}
 
 
 @pytest.mark.parametrize("body", [SMALL, LARGE])
-async def test_a_loser_is_told_before_a_block_is_written_for_it(lake: Any, body: bytes) -> None:
+async def test_a_loser_is_told_before_a_block_is_written_for_it(
+    lake: GatewayLake, body: bytes
+) -> None:
     await lake.ask("PUT", "/lake/main/a", body=body)
     blocks = CountedBlocks(lake)
     for headers, status in ((NEW, 412), ({"If-Match": '"abc"'}, 412)):
@@ -118,7 +121,7 @@ async def test_a_loser_is_told_before_a_block_is_written_for_it(lake: Any, body:
 
 
 async def test_one_of_several_concurrent_small_puts_through_a_gateway_writes_a_block(
-    lake: Any,
+    lake: GatewayLake,
 ) -> None:
     blocks = CountedBlocks(lake)
     async with asyncio.TaskGroup() as group:
@@ -133,7 +136,7 @@ async def test_one_of_several_concurrent_small_puts_through_a_gateway_writes_a_b
     assert len(lake.backend.locks) == 0
 
 
-async def test_who_may_not_read_is_told_by_the_write(lake: Any, failure: Any) -> None:
+async def test_who_may_not_read_is_told_by_the_write(lake: GatewayLake, failure: Any) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     lake.graveler.fail["lookup"] = [failure(Kind.DENIED, Reason.ACCESS_DENIED)]
     reply = await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=NEW, key="AKIAWRITER")
@@ -141,7 +144,7 @@ async def test_who_may_not_read_is_told_by_the_write(lake: Any, failure: Any) ->
     assert len(await lake.blocks_of("lake")) == 1
 
 
-async def test_a_conditional_put_to_a_tag_is_no_lost_race(lake: Any) -> None:
+async def test_a_conditional_put_to_a_tag_is_no_lost_race(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     repo = lake.graveler.repos["lake"]
     repo.tags["v1"] = dict(repo.branches["main"])
@@ -151,7 +154,7 @@ async def test_a_conditional_put_to_a_tag_is_no_lost_race(lake: Any) -> None:
 
 
 async def test_the_answer_does_not_wait_until_a_refused_block_is_removed(
-    lake: Any, failure: Any
+    lake: GatewayLake, failure: Any
 ) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     blocks = CountedBlocks(lake)
@@ -166,7 +169,7 @@ async def test_the_answer_does_not_wait_until_a_refused_block_is_removed(
     assert len(await lake.blocks_of("lake")) == 1
 
 
-async def test_removals_behind_answers_are_bounded(lake: Any, failure: Any) -> None:
+async def test_removals_behind_answers_are_bounded(lake: GatewayLake, failure: Any) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     blocks = CountedBlocks(lake)
     bounds = dataclasses.replace(lake.backend.bounds, removals_max=0)

@@ -7,10 +7,9 @@ import json
 from typing import Any
 
 import pytest
+from gateway_lake import GatewayLake
 
 from tarn.core.errors import Kind, Reason
-
-Lake = Any
 
 APP = "https://app.example.com"
 RULES = {
@@ -33,7 +32,7 @@ DOCUMENT = (
 
 
 @pytest.fixture
-def rules(lake: Lake) -> Lake:
+def rules(lake: GatewayLake) -> GatewayLake:
     """`lake` and the view `sales` have rules."""
     lake.graveler.point("sales", "lake", "main")
     lake.graveler.cors = {"lake": json.dumps(RULES), "sales": json.dumps(RULES)}
@@ -41,7 +40,7 @@ def rules(lake: Lake) -> Lake:
 
 
 async def preflight(
-    lake: Lake, target: str, origin: str = APP, method: str = "PUT", headers: str = ""
+    lake: GatewayLake, target: str, origin: str = APP, method: str = "PUT", headers: str = ""
 ) -> Any:
     sent = {"origin": origin, "access-control-request-method": method}
     if headers:
@@ -56,7 +55,7 @@ def shown(reply: Any) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("target", ["/lake", "/lake/main/a", "/sales/a"])
-async def test_a_preflight_tells_what_a_rule_allows(rules: Lake, target: str) -> None:
+async def test_a_preflight_tells_what_a_rule_allows(rules: GatewayLake, target: str) -> None:
     reply = await preflight(rules, target, headers="X-Amz-Date, content-type,,x-amz-date")
     assert (reply.status, reply.body, reply.identified) == (200, b"", False)
     assert shown(reply) == {
@@ -72,7 +71,7 @@ async def test_a_preflight_tells_what_a_rule_allows(rules: Lake, target: str) ->
     assert shown(wildcard) == {"allow-origin": "*", "allow-methods": "HEAD"}
 
 
-async def test_a_refusal_does_not_tell_whether_a_bucket_exists(rules: Lake) -> None:
+async def test_a_refusal_does_not_tell_whether_a_bucket_exists(rules: GatewayLake) -> None:
     rules.create("bare")
     replies = [
         await preflight(rules, target, "https://evil", "PUT")
@@ -99,13 +98,13 @@ async def test_a_refusal_does_not_tell_whether_a_bucket_exists(rules: Lake) -> N
     ],
 )
 async def test_what_no_rule_allows_is_forbidden(
-    rules: Lake, origin: str, method: str, headers: str
+    rules: GatewayLake, origin: str, method: str, headers: str
 ) -> None:
     reply = await preflight(rules, "/lake/main/a", origin, method, headers)
     assert (reply.status, reply.code, shown(reply)) == (403, "AccessForbidden", {})
 
 
-async def test_a_preflight_must_be_one(rules: Lake) -> None:
+async def test_a_preflight_must_be_one(rules: GatewayLake) -> None:
     put = {"origin": APP, "access-control-request-method": "PUT"}
     for sent in (
         {},
@@ -121,7 +120,7 @@ async def test_a_preflight_must_be_one(rules: Lake) -> None:
     assert (await preflight(rules, "/")).code == "AccessForbidden"
 
 
-async def test_answers_and_errors_have_the_headers(rules: Lake) -> None:
+async def test_answers_and_errors_have_the_headers(rules: GatewayLake) -> None:
     origin = {"origin": APP}
     put = await rules.ask("PUT", "/sales/a", body=b"1", headers=origin)
     got = await rules.ask("GET", "/lake/main/a", headers=origin)
@@ -145,7 +144,7 @@ async def test_answers_and_errors_have_the_headers(rules: Lake) -> None:
     assert (listed.status, shown(listed)) == (200, {})
 
 
-async def test_rules_are_cached_and_names_without_rules_too(rules: Lake) -> None:
+async def test_rules_are_cached_and_names_without_rules_too(rules: GatewayLake) -> None:
     for _ in range(3):
         await preflight(rules, "/lake/main/a")
         await preflight(rules, "/none/a")
@@ -157,7 +156,7 @@ async def test_rules_are_cached_and_names_without_rules_too(rules: Lake) -> None
     assert (await preflight(rules, "/lake/main/a")).status == 403
 
 
-async def test_strangers_cannot_have_many_names_looked_up(rules: Lake) -> None:
+async def test_strangers_cannot_have_many_names_looked_up(rules: GatewayLake) -> None:
     assert (await preflight(rules, "/lake/main/a")).status == 200
     replies = [await preflight(rules, f"/name-{number}/a") for number in range(200)]
     asked = len(rules.graveler.cors_asked)
@@ -173,14 +172,14 @@ async def test_strangers_cannot_have_many_names_looked_up(rules: Lake) -> None:
     assert (put.status, shown(put)) == (200, {})
 
 
-async def test_concurrent_preflights_share_a_look_up(rules: Lake) -> None:
+async def test_concurrent_preflights_share_a_look_up(rules: GatewayLake) -> None:
     async with asyncio.TaskGroup() as group:
         for _ in range(20):
             group.create_task(preflight(rules, "/lake/main/a"))
     assert rules.graveler.cors_asked == ["lake"]
 
 
-async def test_a_failed_look_up_is_no_refusal(rules: Lake, failure: Any) -> None:
+async def test_a_failed_look_up_is_no_refusal(rules: GatewayLake, failure: Any) -> None:
     def fails(kind: Kind) -> None:
         rules.graveler.fail["GetBucketCors"] = [failure(kind, Reason.OVERLOADED)]
 
@@ -195,7 +194,7 @@ async def test_a_failed_look_up_is_no_refusal(rules: Lake, failure: Any) -> None
 
 
 async def test_those_who_wait_for_a_look_up_share_its_failure(
-    rules: Lake, failure: Any, monkeypatch: pytest.MonkeyPatch
+    rules: GatewayLake, failure: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def slow_token(_: object) -> str:
         await asyncio.sleep(0.01)
@@ -213,7 +212,7 @@ async def test_those_who_wait_for_a_look_up_share_its_failure(
 
 
 @pytest.mark.parametrize("bucket", ["lake", "sales"])
-async def test_rules_are_set_read_and_deleted(lake: Lake, bucket: str) -> None:
+async def test_rules_are_set_read_and_deleted(lake: GatewayLake, bucket: str) -> None:
     lake.graveler.point("sales", "lake", "main")
     none = await lake.ask("GET", f"/{bucket}", "cors")
     assert (none.status, none.code) == (404, "NoSuchCORSConfiguration")
@@ -229,7 +228,7 @@ async def test_rules_are_set_read_and_deleted(lake: Lake, bucket: str) -> None:
     assert (await preflight(lake, f"/{bucket}/a")).status == 403
 
 
-async def test_who_may_set_rules(lake: Lake) -> None:
+async def test_who_may_set_rules(lake: GatewayLake) -> None:
     lake.graveler.point("sales", "lake", "main")
     for bucket in ("lake", "sales"):
         for method, body in (("PUT", DOCUMENT), ("DELETE", b"")):
@@ -239,7 +238,7 @@ async def test_who_may_set_rules(lake: Lake) -> None:
     assert lake.graveler.cors == {}
 
 
-async def test_rules_of_a_bucket_that_is_gone(lake: Lake) -> None:
+async def test_rules_of_a_bucket_that_is_gone(lake: GatewayLake) -> None:
     for method, body in (("GET", b""), ("PUT", DOCUMENT), ("DELETE", b"")):
         reply = await lake.ask(method, "/none", "cors", body)
         assert (reply.status, reply.code) == (404, "NoSuchBucket")
@@ -265,7 +264,7 @@ def rule(inner: str = "<AllowedOrigin>*</AllowedOrigin><AllowedMethod>GET</Allow
         (rule() + " " * 65536, "MaxMessageLengthExceeded"),
     ],
 )
-async def test_documents_that_are_refused(lake: Lake, rules_xml: str, code: str) -> None:
+async def test_documents_that_are_refused(lake: GatewayLake, rules_xml: str, code: str) -> None:
     body = f"<CORSConfiguration>{rules_xml}</CORSConfiguration>".encode()
     reply = await lake.ask("PUT", "/lake", "cors", body)
     assert (reply.status, reply.code) == (400, code)
@@ -287,13 +286,13 @@ async def test_documents_that_are_refused(lake: Lake, rules_xml: str, code: str)
          'ExposeHeader "a b" contains invalid character.'),
     ],
 )  # fmt: skip
-async def test_a_value_that_is_refused_is_named(lake: Lake, fields: str, told: str) -> None:
+async def test_a_value_that_is_refused_is_named(lake: GatewayLake, fields: str, told: str) -> None:
     body = f"<CORSConfiguration>{rule(fields)}</CORSConfiguration>".encode()
     reply = await lake.ask("PUT", "/lake", "cors", body)
     assert (reply.code, reply.message) == ("InvalidRequest", told)
 
 
-async def test_a_negative_age_is_kept_as_in_s3(lake: Lake) -> None:
+async def test_a_negative_age_is_kept_as_in_s3(lake: GatewayLake) -> None:
     body = DOCUMENT.replace(b"<MaxAgeSeconds>5<", b"<MaxAgeSeconds>-100<")
     assert (await lake.ask("PUT", "/lake", "cors", body)).status == 200
     assert (await lake.ask("GET", "/lake", "cors")).all("MaxAgeSeconds") == ["-100"]

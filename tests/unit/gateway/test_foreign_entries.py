@@ -9,6 +9,7 @@ import dataclasses
 from typing import Any
 
 import pytest
+from gateway_lake import GatewayLake
 
 from tarn.core.entry import Checksum, pack
 from tarn_gateway.http import Response
@@ -38,7 +39,7 @@ def sent(reply: Any) -> bytes:
 
 
 @pytest.fixture
-def place(lake: Any) -> Any:
+def place(lake: GatewayLake) -> Any:
     async def place(name: str) -> Any:
         await lake.ask("PUT", "/lake/main/b", body=b"text")
         entry = dataclasses.replace(lake.entry("lake", "main", "b"), **FOREIGN[name])
@@ -90,7 +91,7 @@ async def test_it_is_copied_without_what_cannot_be_shown(place: Any, name: str) 
         assert lake.entry("lake", "main", "copy").mtime_us == lake.clock.now_us()
 
 
-async def test_the_browser_gets_a_sandbox_with_each_object(lake: Any) -> None:
+async def test_the_browser_gets_a_sandbox_with_each_object(lake: GatewayLake) -> None:
     page = {"Content-Type": "text/html"}
     etag = (await lake.ask("PUT", "/lake/main/a.html", body=b"<script>", headers=page)).headers[
         "etag"
@@ -107,7 +108,7 @@ async def test_the_browser_gets_a_sandbox_with_each_object(lake: Any) -> None:
     assert (await lake.ask("HEAD", "/lake/main/")).headers["content-security-policy"] == "sandbox"
 
 
-async def test_an_unchanged_object_has_the_headers_of_caches(lake: Any) -> None:
+async def test_an_unchanged_object_has_the_headers_of_caches(lake: GatewayLake) -> None:
     """RFC 9110 §15.4.5: those that a full answer would have."""
     kept = {
         "Cache-Control": "max-age=60",
@@ -126,7 +127,7 @@ async def test_an_unchanged_object_has_the_headers_of_caches(lake: Any) -> None:
     assert changed.headers["cache-control"] == "no-store"
 
 
-async def test_listings_and_errors_are_xml(lake: Any) -> None:
+async def test_listings_and_errors_are_xml(lake: GatewayLake) -> None:
     for target, query in (("/", ""), ("/lake", "prefix=main/"), ("/lake/main/<script>", "")):
         assert (await lake.ask("GET", target, query)).headers["content-type"] == "application/xml"
     assert b"<script>" not in (await lake.ask("GET", "/lake/main/<script>")).body

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 from botocore.loaders import Loader
+from gateway_lake import GatewayLake
 from s3_multipart import listed
 
 from tarn_gateway.documents import xml_out
@@ -137,7 +138,7 @@ def row_names(operation: Operation) -> set[str]:
 class Client:
     """Sends a valid request of each operation to a lake that has what they need."""
 
-    def __init__(self, lake: Any) -> None:
+    def __init__(self, lake: GatewayLake) -> None:
         self.lake = lake
         self.upload = ""
 
@@ -212,7 +213,7 @@ def is_done(reply: Any) -> bool:
 
 
 @pytest.fixture
-async def client(lake: Any) -> Client:
+async def client(lake: GatewayLake) -> Client:
     made = Client(lake)
     await made.prepare()
     return made
@@ -253,7 +254,7 @@ async def outcome(client: Client, operation: Operation, headers: dict[str, str])
     reply = await client.ask(operation, headers)
     shown = {name: value for name, value in reply.headers.items() if name != "last-modified"}
     stored = [client.lake.entry("lake", "main", "a")] if operation.name != "DeleteObject" else []
-    kept = [
+    kept: list[object] = [
         (e.content_type, e.metadata, e.cache_control, e.content_encoding, e.content_disposition,
          e.content_language, e.expires, e.lineage, e.checksums, e.tags, e.size, bool(e.operation_id))
         for e in stored
@@ -266,7 +267,7 @@ async def outcome(client: Client, operation: Operation, headers: dict[str, str])
 
 
 @pytest.mark.parametrize("name", NAMES)
-async def test_an_operation_that_honours_a_header_shows_it(lake: Any, name: str) -> None:
+async def test_an_operation_that_honours_a_header_shows_it(lake: GatewayLake, name: str) -> None:
     row, header, value = row_and_header(name)
     if row.honoured_by == ALL:
         return  # by the one place that reads requests: other tests

@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 import pytest
 import structlog.testing
+from gateway_lake import GatewayLake
 
 from tarn_gateway.operation import COPY_SOURCE, Addressed, Operation
 from tarn_gateway.operations.table import OPERATIONS
@@ -63,7 +64,9 @@ def query_of(operation: Operation) -> str:
     return "&".join(f"{each}={values[each]}" if each in values else each for each in names)
 
 
-async def refused(lake: Any, operation: Operation, *, headers: dict[str, str], **more: Any) -> None:
+async def refused(
+    lake: GatewayLake, operation: Operation, *, headers: dict[str, str], **more: Any
+) -> None:
     if COPY_SOURCE in operation.selected_by.split():
         headers = {COPY_SOURCE: "/lake/main/a", **headers}
     sent = {"target": TARGETS[operation.addressed][0], "query": query_of(operation), **more}
@@ -75,7 +78,7 @@ async def refused(lake: Any, operation: Operation, *, headers: dict[str, str], *
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=name)
-async def test_hostile_headers(lake: Any, operation: Operation) -> None:
+async def test_hostile_headers(lake: GatewayLake, operation: Operation) -> None:
     await lake.ask("PUT", "/lake/main/a", body=b"text")
     for row in HEADERS:
         if row.honoured_by == ALL or not row.honours(operation.name):
@@ -86,7 +89,9 @@ async def test_hostile_headers(lake: Any, operation: Operation) -> None:
 
 
 @pytest.mark.parametrize("operation", OPERATIONS, ids=name)
-async def test_hostile_addresses_queries_and_bodies(lake: Any, operation: Operation) -> None:
+async def test_hostile_addresses_queries_and_bodies(
+    lake: GatewayLake, operation: Operation
+) -> None:
     await lake.ask("PUT", "/lake/main/a", body=b"text")
     for target in TARGETS[operation.addressed]:
         await refused(lake, operation, headers={}, target=target)

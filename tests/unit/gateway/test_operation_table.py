@@ -10,6 +10,7 @@ from typing import Any
 
 import botocore.loaders
 import pytest
+from gateway_lake import GatewayLake
 
 from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant
@@ -151,7 +152,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Any:
     return begin
 
 
-async def ask(lake: Any, row: Operation, headers: dict[str, str] | None = None) -> Any:
+async def ask(lake: GatewayLake, row: Operation, headers: dict[str, str] | None = None) -> Any:
     body = DELETE if row.about is About.KEYS else b""
     asked_for = ["prefix=main/dir/"] if row.about is About.REF else []
     query = "&".join(filter(None, [query_of(row), *asked_for]))
@@ -180,7 +181,7 @@ def resource_of(row: Operation) -> str:
 
 @pytest.mark.parametrize("row", OPERATIONS, ids=named)
 async def test_the_action_of_a_row_is_asked_for_before_anything_is_done(
-    lake: Any, record: Any, row: Operation
+    lake: GatewayLake, record: Any, row: Operation
 ) -> None:
     recorder = record()
     reply = await ask(lake, row)
@@ -194,7 +195,7 @@ async def test_the_action_of_a_row_is_asked_for_before_anything_is_done(
 
 @pytest.mark.parametrize("row", [row for row in OPERATIONS if row.source is not None], ids=named)
 async def test_the_source_of_a_copy_is_asked_for_by_itself(
-    lake: Any, record: Any, monkeypatch: pytest.MonkeyPatch, row: Operation
+    lake: GatewayLake, record: Any, monkeypatch: pytest.MonkeyPatch, row: Operation
 ) -> None:
     lake.create("pond", tags=("v1",))
     upload = await lake.ask("POST", "/lake/main/a", "uploads")
@@ -209,7 +210,7 @@ async def test_the_source_of_a_copy_is_asked_for_by_itself(
 
 @pytest.mark.parametrize("row", OPERATIONS, ids=named)
 async def test_a_condition_on_what_is_there_needs_the_right_to_read_it(
-    lake: Any, record: Any, row: Operation
+    lake: GatewayLake, record: Any, row: Operation
 ) -> None:
     """A row without `if_match` refuses a conditional write instead of ignoring the condition. The conditions of
     DeleteObjects are in its document (`test_conditional_deletes`)."""
@@ -237,7 +238,7 @@ def test_a_row_without_an_action_admits_no_caller() -> None:
     "row", [row for row in OPERATIONS if row.about is not About.SERVICE], ids=named
 )
 async def test_a_missing_ref_is_told_as_the_row_says(
-    lake: Any, monkeypatch: pytest.MonkeyPatch, row: Operation
+    lake: GatewayLake, monkeypatch: pytest.MonkeyPatch, row: Operation
 ) -> None:
     async def perform(*_: object) -> Any:
         raise TarnError(Kind.NOT_FOUND, Reason.REF_NOT_FOUND, "no ref")

@@ -6,6 +6,7 @@ import re
 from typing import Any, cast
 
 import pytest
+from gateway_lake import GatewayLake
 
 from tarn.core.errors import Kind, Reason
 from tarn.core.quota import Limits, QuotaKind
@@ -38,7 +39,7 @@ WRITES = [
 
 @pytest.mark.parametrize(("method", "target", "query"), REQUESTS + WRITES)
 async def test_unsigned_requests_are_denied(
-    lake: Any, method: str, target: str, query: str
+    lake: GatewayLake, method: str, target: str, query: str
 ) -> None:
     reply = await lake.ask(method, target, query, key="")
     assert reply.status == 403
@@ -47,14 +48,16 @@ async def test_unsigned_requests_are_denied(
 
 
 @pytest.mark.parametrize(("method", "target", "query"), WRITES)
-async def test_a_reader_may_not_write(lake: Any, method: str, target: str, query: str) -> None:
+async def test_a_reader_may_not_write(
+    lake: GatewayLake, method: str, target: str, query: str
+) -> None:
     reply = await lake.ask(method, target, query, b"body", key="AKIAREADER")
     assert (reply.status, reply.code) == (403, "AccessDenied")
     assert lake.graveler.calls == []
     assert reply.reads == 0
 
 
-async def test_a_reader_may_not_delete_many(lake: Any) -> None:
+async def test_a_reader_may_not_delete_many(lake: GatewayLake) -> None:
     body = b"<Delete><Object><Key>main/a</Key></Object></Delete>"
     reply = await lake.ask("POST", "/lake", "delete", body, key="AKIAREADER")
     assert (reply.status, reply.code) == (403, "AccessDenied")
@@ -62,7 +65,7 @@ async def test_a_reader_may_not_delete_many(lake: Any) -> None:
     assert reply.reads == 0, "the document is not received from a caller who may delete nothing"
 
 
-async def test_whoever_may_delete_some_keys_has_each_checked(lake: Any) -> None:
+async def test_whoever_may_delete_some_keys_has_each_checked(lake: GatewayLake) -> None:
     body = b"<Delete>%b</Delete>" % b"".join(
         b"<Object><Key>%b</Key></Object>" % key for key in (b"main/a", b"dev/b")
     )
@@ -78,7 +81,7 @@ async def test_whoever_may_delete_some_keys_has_each_checked(lake: Any) -> None:
     [("/lake", "delete", DELETE_BYTES_MAX), ("/lake/main/a", "uploadId=u1", COMPLETE_BYTES_MAX)],
 )
 async def test_documents_beyond_the_budget_are_not_received(
-    lake: Any, target: str, query: str, limit: int
+    lake: GatewayLake, target: str, query: str, limit: int
 ) -> None:
     if "uploadId" in query:
         created = await lake.ask("POST", target, "uploads")
@@ -97,7 +100,7 @@ async def test_documents_beyond_the_budget_are_not_received(
     assert lake.backend.documents.budget.held == 0
 
 
-async def test_no_document_is_received_for_an_upload_that_does_not_exist(lake: Any) -> None:
+async def test_no_document_is_received_for_an_upload_that_does_not_exist(lake: GatewayLake) -> None:
     reply = await lake.ask("POST", "/lake/main/a", "uploadId=none", b"<a/>")
     assert (reply.code, reply.reads) == ("NoSuchUpload", 0)
 
@@ -115,7 +118,7 @@ async def test_no_document_is_received_for_an_upload_that_does_not_exist(lake: A
     ],
 )
 async def test_a_verified_signature_identifies_the_client_of_a_connection(
-    lake: Any, changes: dict[str, Any], identified: bool
+    lake: GatewayLake, changes: dict[str, Any], identified: bool
 ) -> None:
     """Also if the request is refused afterwards: the connection is that of a user."""
     reply = await lake.ask("GET", "/lake/main/none", **changes)
@@ -132,7 +135,7 @@ async def test_a_verified_signature_identifies_the_client_of_a_connection(
     ],
 )
 async def test_wrong_keys_and_signatures_are_refused(
-    lake: Any, changes: dict[str, str], code: str
+    lake: GatewayLake, changes: dict[str, Any], code: str
 ) -> None:
     reply = await lake.ask("PUT", "/lake/main/a", body=BIG, **changes)
     assert (reply.status, reply.code) == (403, code)
@@ -141,7 +144,7 @@ async def test_wrong_keys_and_signatures_are_refused(
     assert reply.reads == 0
 
 
-async def test_a_refusal_says_what_was_not_accepted(lake: Any) -> None:
+async def test_a_refusal_says_what_was_not_accepted(lake: GatewayLake) -> None:
     unknown = await lake.ask("GET", "/lake/main/a", key="AKIAUNKNOWN")
     assert unknown.element("AWSAccessKeyId") == "AKIAUNKNOWN"
     wrong = await lake.ask("GET", "/lake/main/a", tamper="0")
@@ -153,13 +156,13 @@ async def test_a_refusal_says_what_was_not_accepted(lake: Any) -> None:
         assert shown.startswith(("AWS4-HMAC-SHA256\n", "GET\n/lake/main/a\n"))
 
 
-async def test_what_a_long_refused_request_signed_is_shown_once(lake: Any) -> None:
+async def test_what_a_long_refused_request_signed_is_shown_once(lake: GatewayLake) -> None:
     wrong = await lake.ask("GET", "/lake/main/a", "x=" + "y" * 9000, tamper="0")
     assert "y" * 9000 in wrong.element("CanonicalRequest")
     assert wrong.element("CanonicalRequestBytes") == ""
 
 
-async def test_a_session_token_is_not_shown(lake: Any) -> None:
+async def test_a_session_token_is_not_shown(lake: GatewayLake) -> None:
     for presign_s in (0, 60):
         query = "X-Amz-Security-Token=secret" if presign_s else ""
         headers = {} if presign_s else {"x-amz-security-token": "secret"}
@@ -171,13 +174,13 @@ async def test_a_session_token_is_not_shown(lake: Any) -> None:
         assert b"73 65 63 72 65 74" not in wrong.body
 
 
-async def test_a_clock_that_is_off_is_refused(lake: Any) -> None:
+async def test_a_clock_that_is_off_is_refused(lake: GatewayLake) -> None:
     lake.clock.advance(16 * 60)
     reply = await lake.ask("GET", "/lake/main/a")
     assert (reply.status, reply.code) == (403, "RequestTimeTooSkewed")
 
 
-async def test_a_presigned_url_works_until_it_expires(lake: Any) -> None:
+async def test_a_presigned_url_works_until_it_expires(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/a", body=b"text")
     assert (await lake.ask("GET", "/lake/main/a", presign_s=60)).body == b"text"
     lake.clock.advance(90)
@@ -188,20 +191,20 @@ async def test_a_presigned_url_works_until_it_expires(lake: Any) -> None:
 @pytest.mark.parametrize("name", ["analytics", "torrent", "abac", "retention"])
 @pytest.mark.parametrize("target", ["/lake", "/lake/main/a"])
 async def test_sub_resources_that_are_not_offered_are_named(
-    lake: Any, target: str, name: str
+    lake: GatewayLake, target: str, name: str
 ) -> None:
     reply = await lake.ask("GET", target, f"{name}=")
     assert (reply.status, reply.code) == (501, "NotImplemented")
     assert name.encode() in reply.body.lower()
 
 
-async def test_put_with_a_sub_resource_is_no_put_object(lake: Any) -> None:
+async def test_put_with_a_sub_resource_is_no_put_object(lake: GatewayLake) -> None:
     reply = await lake.ask("PUT", "/lake/main/a", "legal-hold=", body=b"<LegalHold/>")
     assert (reply.status, reply.code) == (501, "NotImplemented")
     assert lake.graveler.calls == []
 
 
-async def test_encryption_is_refused_by_name(lake: Any) -> None:
+async def test_encryption_is_refused_by_name(lake: GatewayLake) -> None:
     headers = {"x-amz-server-side-encryption": "AES256"}
     reply = await lake.ask("PUT", "/lake/main/a", body=b"x", headers=headers)
     assert (reply.status, reply.code) == (501, "NotImplemented")
@@ -220,28 +223,28 @@ async def test_encryption_is_refused_by_name(lake: Any) -> None:
     ],
 )
 async def test_failures_of_graveler_become_s3_codes(
-    lake: Any, failure: Any, kind: Kind, reason: Reason, status: int, code: str
+    lake: GatewayLake, failure: Any, kind: Kind, reason: Reason, status: int, code: str
 ) -> None:
     lake.graveler.fail["lookup"] = [failure(kind, reason)]
     reply = await lake.ask("GET", "/lake/main/a")
     assert (reply.status, reply.code) == (status, code)
 
 
-async def test_a_write_beyond_a_quota_leaves_no_block(lake: Any, failure: Any) -> None:
+async def test_a_write_beyond_a_quota_leaves_no_block(lake: GatewayLake, failure: Any) -> None:
     lake.graveler.fail["stage"] = [failure(Kind.EXHAUSTED, Reason.QUOTA_EXCEEDED)]
     reply = await lake.ask("PUT", "/lake/main/a", body=b"x")
     assert (reply.status, reply.code) == (403, "QuotaExceeded")
     assert await lake.blocks_of("lake") == []
 
 
-async def test_a_bug_is_an_internal_error_that_tells_nothing(lake: Any) -> None:
+async def test_a_bug_is_an_internal_error_that_tells_nothing(lake: GatewayLake) -> None:
     lake.graveler.fail["lookup"] = [RuntimeError("the secret plan")]
     reply = await lake.ask("GET", "/lake/main/a")
     assert (reply.status, reply.code) == (500, "InternalError")
     assert b"secret" not in reply.body
 
 
-async def test_one_line_says_what_was_done_and_no_secret(lake: Any) -> None:
+async def test_one_line_says_what_was_done_and_no_secret(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/dir/a", body=b"text")
     reply = await lake.ask("GET", "/lake/main/dir/a", "x-id=GetObject", presign_s=60)
     line = reply.line
@@ -254,12 +257,12 @@ async def test_one_line_says_what_was_done_and_no_secret(lake: Any) -> None:
     assert "admin-secret" not in text
 
 
-async def test_answers_carry_an_extended_request_id(lake: Any) -> None:
+async def test_answers_carry_an_extended_request_id(lake: GatewayLake) -> None:
     assert "x-amz-id-2" in (await lake.ask("HEAD", "/lake")).headers
     assert "x-amz-id-2" in (await lake.ask("HEAD", "/nothere")).headers
 
 
-async def test_buckets_are_repositories(lake: Any) -> None:
+async def test_buckets_are_repositories(lake: GatewayLake) -> None:
     lake.create("pond")
     listed = await lake.ask("GET", "/")
     assert listed.all("Name") == ["lake", "pond"]
@@ -332,7 +335,7 @@ SUM = "x-amz-checksum-"
     ],
 )  # fmt: skip
 async def test_a_refusal_has_the_sentence_of_s3(
-    lake: Any, method: str, query: str, headers: dict[str, str], code: str, sentence: str
+    lake: GatewayLake, method: str, query: str, headers: dict[str, str], code: str, sentence: str
 ) -> None:
     await lake.ask("PUT", "/lake/main/a", body=b"text")
     reply = await lake.ask(method, "/lake/main/a", query, b"x" * (method == "PUT"), headers)
@@ -340,7 +343,7 @@ async def test_a_refusal_has_the_sentence_of_s3(
     assert reply.message.startswith(sentence)
 
 
-async def test_an_expired_url_says_when_it_expired(lake: Any) -> None:
+async def test_an_expired_url_says_when_it_expired(lake: GatewayLake) -> None:
     lake.clock.advance(300)
     reply = await lake.ask("GET", "/lake/main/a", presign_s=60)
     assert (reply.status, reply.message) == (403, "Request has expired")
@@ -376,31 +379,33 @@ ATTRIBUTES = {"x-amz-object-attributes": "ETag"}
     ],
 )
 async def test_a_bucket_that_is_nothing_is_told_before_its_key(
-    lake: Any, method: str, query: str, headers: dict[str, str], key: str
+    lake: GatewayLake, method: str, query: str, headers: dict[str, str], key: str
 ) -> None:
     reply = await lake.ask(method, f"/river/{key}", query, headers=headers)
     assert (reply.status, reply.code) == (404, "NoSuchBucket")
 
 
-async def test_a_key_of_a_repository_is_still_refused_for_what_it_is(lake: Any) -> None:
+async def test_a_key_of_a_repository_is_still_refused_for_what_it_is(lake: GatewayLake) -> None:
     put = await lake.ask("PUT", "/lake/a", body=b"1")
     assert (put.status, put.code) == (400, "InvalidArgument")
     assert (await lake.ask("GET", "/lake/main/none")).code == "NoSuchKey"
 
 
-async def test_who_may_not_read_learns_no_name(lake: Any, failure: Any) -> None:
+async def test_who_may_not_read_learns_no_name(lake: GatewayLake, failure: Any) -> None:
     lake.graveler.fail["GetRepository"] = [failure(Kind.DENIED, Reason.ACCESS_DENIED)] * 2
     for bucket in ("lake", "river"):
         reply = await lake.ask("PUT", f"/{bucket}/a", body=b"1", key="AKIAWRITER")
         assert (reply.status, reply.code) == (400, "InvalidArgument")
 
 
-async def test_who_may_not_read_deletes_the_root_of_a_branch(lake: Any, failure: Any) -> None:
+async def test_who_may_not_read_deletes_the_root_of_a_branch(
+    lake: GatewayLake, failure: Any
+) -> None:
     lake.graveler.fail["GetRepository"] = [failure(Kind.DENIED, Reason.ACCESS_DENIED)]
     assert (await lake.ask("DELETE", "/lake/main/", key="AKIAWRITER")).status == 204
 
 
-async def test_buckets_come_in_pages_when_asked(lake: Any) -> None:
+async def test_buckets_come_in_pages_when_asked(lake: GatewayLake) -> None:
     lake.create("pond")
     first = await lake.ask("GET", "/", "max-buckets=1")
     assert first.all("Name") == ["lake"]
@@ -410,13 +415,13 @@ async def test_buckets_come_in_pages_when_asked(lake: Any) -> None:
     assert second.all("ContinuationToken") == []
 
 
-async def test_a_name_that_no_repository_can_have_is_an_invalid_bucket(lake: Any) -> None:
+async def test_a_name_that_no_repository_can_have_is_an_invalid_bucket(lake: GatewayLake) -> None:
     reply = await lake.ask("GET", "/Under_Score/main/a")
     assert (reply.status, reply.code) == (400, "InvalidBucketName")
 
 
 async def test_a_request_beyond_a_rate_is_counted_apart_from_failures(
-    lake: Any, failure: Any
+    lake: GatewayLake, failure: Any
 ) -> None:
     """Both answers are 503 SlowDown; only the second is a failure."""
     rates = RateLimits(lake.client, cast("Any", None), lake.clock, gateways=1)

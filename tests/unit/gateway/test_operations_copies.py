@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from gateway_lake import GatewayLake
 from s3_multipart import begin, crc32, md5
 
 from tarn.core.collection import LIMITS
@@ -23,7 +23,7 @@ def source(key: str, **headers: str) -> dict[str, str]:
 
 
 async def test_a_source_of_a_deleted_repository_of_the_same_name_is_not_copied_by_reference(
-    lake: Any,
+    lake: GatewayLake,
 ) -> None:
     """Its blocks are in another namespace, so the copy would have none."""
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
@@ -36,7 +36,7 @@ async def test_a_source_of_a_deleted_repository_of_the_same_name_is_not_copied_b
 @pytest.mark.parametrize("bucket", ["Under_Score", "my-buc@k&()t", "2001:0db8", "x" * 300])
 @pytest.mark.parametrize("is_part", [False, True])
 async def test_a_source_in_a_bucket_that_cannot_be_is_an_invalid_argument(
-    lake: Any, bucket: str, is_part: bool
+    lake: GatewayLake, bucket: str, is_part: bool
 ) -> None:
     query = f"partNumber=1&uploadId={await begin(lake, 'dev/b')}" if is_part else ""
     answer = await lake.ask("PUT", "/lake/dev/b", query, headers=source(f"{bucket}/a"))
@@ -44,7 +44,7 @@ async def test_a_source_in_a_bucket_that_cannot_be_is_an_invalid_argument(
     assert answer.message == "Invalid copy source bucket name"
 
 
-async def test_a_copy_inside_a_repository_moves_no_bytes(lake: Any) -> None:
+async def test_a_copy_inside_a_repository_moves_no_bytes(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL, headers={"x-amz-meta-job": "1"})
     lake.clock.advance(60)
     copied = await lake.ask("PUT", "/lake/dev/b", headers=source("/lake/main/a"))
@@ -56,7 +56,7 @@ async def test_a_copy_inside_a_repository_moves_no_bytes(lake: Any) -> None:
     assert len(await lake.blocks_of("lake")) == 1
 
 
-async def test_a_copy_that_graveler_does_not_note_moves_bytes(lake: Any) -> None:
+async def test_a_copy_that_graveler_does_not_note_moves_bytes(lake: GatewayLake) -> None:
     """A replica of an earlier version serves the lookup: the block may be deleted online."""
     lake.graveler.is_old_version = True
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
@@ -67,7 +67,7 @@ async def test_a_copy_that_graveler_does_not_note_moves_bytes(lake: Any) -> None
     assert len(await lake.blocks_of("lake")) == 2
 
 
-async def test_the_gateway_says_which_addresses_it_made(lake: Any) -> None:
+async def test_the_gateway_says_which_addresses_it_made(lake: GatewayLake) -> None:
     """A copy by reference stages an address of another entry; a copy of bytes, one that was made for it."""
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     await lake.ask("PUT", "/lake/dev/b", headers=source("/lake/main/a"))
@@ -79,7 +79,7 @@ async def test_the_gateway_says_which_addresses_it_made(lake: Any) -> None:
 
 
 async def test_a_copy_of_an_object_whose_block_is_old_moves_its_bytes(
-    lake: Any, monkeypatch: pytest.MonkeyPatch
+    lake: GatewayLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A collection may judge the old block before the copy is staged (rule 11). Here a minute stands for hours."""
     assert copying.YOUNG.staging_us < LIMITS.staging_us
@@ -99,7 +99,7 @@ async def test_a_copy_of_an_object_whose_block_is_old_moves_its_bytes(
 
 
 async def test_a_copy_of_an_address_from_the_future_moves_its_bytes(
-    lake: Any, monkeypatch: pytest.MonkeyPatch
+    lake: GatewayLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its age cannot be told. Here the limit lies a minute back, so that an address of now is beyond it."""
     monkeypatch.setattr(copying, "YOUNG", replace(copying.YOUNG, ahead_us=-60_000_000))
@@ -111,7 +111,7 @@ async def test_a_copy_of_an_address_from_the_future_moves_its_bytes(
 
 @pytest.mark.parametrize("target", ["/lake/dev/b", "/pond/main/b"])
 async def test_a_copy_lacks_what_graveler_noted_about_the_write_of_its_source(
-    lake: Any, target: str
+    lake: GatewayLake, target: str
 ) -> None:
     """Else a repeated conditional copy would not be recognized, and its block removed."""
     lake.create("pond")
@@ -126,7 +126,7 @@ async def test_a_copy_lacks_what_graveler_noted_about_the_write_of_its_source(
     assert identity_of(pack(new)) == identity_of(pack(plain))
 
 
-async def test_a_copy_may_replace_metadata(lake: Any) -> None:
+async def test_a_copy_may_replace_metadata(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL, headers={"x-amz-meta-job": "1"})
     plain = await lake.ask("PUT", "/lake/main/a", headers=source("lake/main/a"))
     assert (plain.status, plain.code) == (400, "InvalidRequest")
@@ -137,7 +137,7 @@ async def test_a_copy_may_replace_metadata(lake: Any) -> None:
     assert (await lake.ask("PUT", "/lake/main/b", headers=odd)).code == "InvalidArgument"
 
 
-async def test_a_copy_may_ask_for_a_checksum(lake: Any) -> None:
+async def test_a_copy_may_ask_for_a_checksum(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/a", body=LARGE)
     headers = source("lake/main/a", checksum_algorithm="CRC32")
     copied = await lake.ask("PUT", "/lake/main/b", headers=headers)
@@ -146,7 +146,7 @@ async def test_a_copy_may_ask_for_a_checksum(lake: Any) -> None:
 
 
 @pytest.mark.parametrize("body", [b"", SMALL, LARGE * 20])
-async def test_a_copy_between_repositories_moves_bytes(lake: Any, body: bytes) -> None:
+async def test_a_copy_between_repositories_moves_bytes(lake: GatewayLake, body: bytes) -> None:
     lake.create("pond")
     headers = {"x-amz-checksum-crc32": crc32(body)}
     await lake.ask("PUT", "/lake/main/a", body=body, headers=headers)
@@ -157,7 +157,7 @@ async def test_a_copy_between_repositories_moves_bytes(lake: Any, body: bytes) -
     assert (await lake.ask("GET", "/pond/main/b")).body == body
 
 
-async def test_who_may_not_read_a_source_may_not_copy_it(lake: Any) -> None:
+async def test_who_may_not_read_a_source_may_not_copy_it(lake: GatewayLake) -> None:
     """This holds for objects and parts, in the same repository and in another one."""
     lake.create("pond")
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
@@ -171,7 +171,7 @@ async def test_who_may_not_read_a_source_may_not_copy_it(lake: Any) -> None:
         assert not {"lookup", "stage"} & set(lake.graveler.calls[before:])
 
 
-async def test_a_copy_is_conditional_on_its_source(lake: Any) -> None:
+async def test_a_copy_is_conditional_on_its_source(lake: GatewayLake) -> None:
     etag = (await lake.ask("PUT", "/lake/main/a", body=SMALL)).headers["etag"]
     good = source("lake/main/a", copy_source_if_match=etag)
     assert (await lake.ask("PUT", "/lake/main/b", headers=good)).status == 200
@@ -197,7 +197,7 @@ async def test_a_copy_is_conditional_on_its_source(lake: Any) -> None:
     ],
 )
 async def test_copies_that_cannot_be(
-    lake: Any, target: str, key: str, status: int, code: str
+    lake: GatewayLake, target: str, key: str, status: int, code: str
 ) -> None:
     lake.create("pond")
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
@@ -207,7 +207,7 @@ async def test_copies_that_cannot_be(
     assert len(await lake.blocks_of("lake")) == 1
 
 
-async def test_a_copy_is_conditional_on_its_destination(lake: Any) -> None:
+async def test_a_copy_is_conditional_on_its_destination(lake: GatewayLake) -> None:
     lake.create("pond")
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     headers = source("lake/main/a") | {"If-None-Match": "*"}
@@ -220,7 +220,7 @@ async def test_a_copy_is_conditional_on_its_destination(lake: Any) -> None:
     assert len(await lake.blocks_of("pond")) == 1  # the refused copy's bytes are gone
 
 
-async def test_a_copy_does_not_carry_the_operation_of_its_source(lake: Any) -> None:
+async def test_a_copy_does_not_carry_the_operation_of_its_source(lake: GatewayLake) -> None:
     attempt = {"If-None-Match": "*", "amz-sdk-invocation-id": "0123-abcd"}
     await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=attempt)
     assert lake.entry("lake", "main", "a").operation_id == "0123-abcd"

@@ -6,6 +6,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from gateway_lake import GatewayLake
 
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import Kind, Reason
@@ -14,7 +15,7 @@ PATHS = ["a", "b/1", "b/2", "b/c/3", "d e", "z"]
 
 
 @pytest.fixture
-def full(lake: Any) -> Any:
+def full(lake: GatewayLake) -> Any:
     """`main` holds `PATHS`; `main-2`, which is sorted before it, and the tag hold one path each."""
     repo = lake.create("lake", "main", "main-2", "dev", tags=("v1",))
     packed = pack(Entry(3, lake.clock.now_us(), bytes(16), bytes(16)))
@@ -24,7 +25,7 @@ def full(lake: Any) -> Any:
     return lake
 
 
-async def keys(lake: Any, query: str) -> tuple[list[str], list[str]]:
+async def keys(lake: GatewayLake, query: str) -> tuple[list[str], list[str]]:
     reply = await lake.ask("GET", "/lake", query)
     assert reply.status == 200, reply.body
     prefixes = reply.all("Prefix")[1:]

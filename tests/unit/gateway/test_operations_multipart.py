@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import structlog
+from gateway_lake import GatewayLake
 from s3_multipart import begin, complete, crc32, listed, md5, part, sha256, sum_part
 
 from tarn.core.entry import Checksum, unpack
@@ -18,7 +19,7 @@ FIRST, LAST = bytes(range(256)) * (MIB5 // 256), b"the end"
 NOWHERE = "0" * 32
 
 
-def parts_kept(lake: Any) -> dict[Any, Any]:
+def parts_kept(lake: GatewayLake) -> dict[Any, Any]:
     return {place: parts for place, parts in lake.blocks.uploads._parts.items() if parts}
 
 
@@ -27,7 +28,7 @@ BOTH = listed((1, md5(FIRST)), (2, md5(LAST)))
 
 @pytest.mark.parametrize("can_abort", [True, False])
 async def test_an_upload_whose_parts_have_no_place_is_ended(
-    lake: Any, failure: Any, monkeypatch: pytest.MonkeyPatch, can_abort: bool
+    lake: GatewayLake, failure: Any, monkeypatch: pytest.MonkeyPatch, can_abort: bool
 ) -> None:
     async def begin_nothing(*_: object) -> None:
         raise failure(Kind.UNAVAILABLE, Reason.UNAVAILABLE)
@@ -42,7 +43,7 @@ async def test_an_upload_whose_parts_have_no_place_is_ended(
     assert len(listing.all("UploadId")) == (0 if can_abort else 1)
 
 
-async def test_parts_become_one_object(lake: Any) -> None:
+async def test_parts_become_one_object(lake: GatewayLake) -> None:
     headers = {"Content-Type": "text/plain", "x-amz-meta-job": "1"}
     upload = await begin(lake, headers=headers)
     assert (await part(lake, upload, 2, LAST)).headers["etag"] == f'"{md5(LAST)}"'
@@ -59,7 +60,7 @@ async def test_parts_become_one_object(lake: Any) -> None:
     assert parts_kept(lake) == {}
 
 
-async def test_a_later_part_of_a_number_replaces_an_earlier_one(lake: Any) -> None:
+async def test_a_later_part_of_a_number_replaces_an_earlier_one(lake: GatewayLake) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, b"old")
     await part(lake, upload, 1, LAST)
@@ -68,7 +69,7 @@ async def test_a_later_part_of_a_number_replaces_an_earlier_one(lake: Any) -> No
     assert (await lake.ask("GET", "/lake/main/big")).body == LAST
 
 
-async def test_a_repeated_completion_gets_the_first_answer(lake: Any) -> None:
+async def test_a_repeated_completion_gets_the_first_answer(lake: GatewayLake) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
     first = await complete(lake, upload, listed((1, md5(LAST))))
@@ -91,7 +92,9 @@ async def test_a_repeated_completion_gets_the_first_answer(lake: Any) -> None:
         (b"", "MissingRequestBodyError"),
     ],
 )
-async def test_a_wrong_completion_changes_nothing(lake: Any, body: bytes, code: str) -> None:
+async def test_a_wrong_completion_changes_nothing(
+    lake: GatewayLake, body: bytes, code: str
+) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, FIRST)
     await part(lake, upload, 2, LAST)
@@ -101,7 +104,7 @@ async def test_a_wrong_completion_changes_nothing(lake: Any, body: bytes, code: 
     assert (await complete(lake, upload, BOTH)).status == 200
 
 
-async def test_only_the_last_part_may_be_small(lake: Any) -> None:
+async def test_only_the_last_part_may_be_small(lake: GatewayLake) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
     await part(lake, upload, 2, LAST)
@@ -112,7 +115,7 @@ async def test_only_the_last_part_may_be_small(lake: Any) -> None:
 
 
 @pytest.mark.parametrize("number", ["0", "10001", "x", "-1", ""])
-async def test_part_numbers_have_bounds(lake: Any, number: str) -> None:
+async def test_part_numbers_have_bounds(lake: GatewayLake, number: str) -> None:
     upload = await begin(lake)
     query = f"partNumber={number}&uploadId={upload}"
     reply = await lake.ask("PUT", "/lake/main/big", query, LAST)
@@ -120,7 +123,7 @@ async def test_part_numbers_have_bounds(lake: Any, number: str) -> None:
 
 
 @pytest.mark.parametrize("upload", [NOWHERE, "nonsense", ""])
-async def test_unknown_uploads(lake: Any, upload: str) -> None:
+async def test_unknown_uploads(lake: GatewayLake, upload: str) -> None:
     for reply in (
         await part(lake, upload, 1, LAST),
         await complete(lake, upload, listed((1, md5(LAST)))),
@@ -130,7 +133,7 @@ async def test_unknown_uploads(lake: Any, upload: str) -> None:
         assert (reply.status, reply.code) == (404, "NoSuchUpload")
 
 
-async def test_an_upload_belongs_to_its_key(lake: Any) -> None:
+async def test_an_upload_belongs_to_its_key(lake: GatewayLake) -> None:
     upload = await begin(lake)
     query = f"partNumber=1&uploadId={upload}"
     assert (await lake.ask("PUT", "/lake/dev/big", query, LAST)).code == "NoSuchUpload"
@@ -138,7 +141,7 @@ async def test_an_upload_belongs_to_its_key(lake: Any) -> None:
 
 
 @pytest.mark.parametrize("body", [LAST, FIRST])
-async def test_a_damaged_part_does_not_count(lake: Any, body: bytes) -> None:
+async def test_a_damaged_part_does_not_count(lake: GatewayLake, body: bytes) -> None:
     upload = await begin(lake)
     wrong = {"Content-MD5": base64.b64encode(bytes(16)).decode()}
     assert (await part(lake, upload, 1, body, headers=wrong)).code == "BadDigest"
@@ -147,7 +150,7 @@ async def test_a_damaged_part_does_not_count(lake: Any, body: bytes) -> None:
     assert parts_kept(lake) == {}
 
 
-async def test_an_aborted_upload_is_gone_with_its_parts(lake: Any) -> None:
+async def test_an_aborted_upload_is_gone_with_its_parts(lake: GatewayLake) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
     assert (await lake.ask("DELETE", "/lake/main/big", f"uploadId={upload}")).status == 204
@@ -156,7 +159,7 @@ async def test_an_aborted_upload_is_gone_with_its_parts(lake: Any) -> None:
     assert (await complete(lake, upload, listed((1, md5(LAST))))).code == "NoSuchUpload"
 
 
-async def test_a_part_that_comes_too_late_leaves_no_bytes(lake: Any, failure: Any) -> None:
+async def test_a_part_that_comes_too_late_leaves_no_bytes(lake: GatewayLake, failure: Any) -> None:
     upload = await begin(lake)
     ended = failure(Kind.NOT_FOUND, Reason.UPLOAD_NOT_FOUND)
     lake.graveler.fail["RecordUploadPart"] = [ended]
@@ -164,7 +167,7 @@ async def test_a_part_that_comes_too_late_leaves_no_bytes(lake: Any, failure: An
     assert parts_kept(lake) == {}
 
 
-async def test_completions_are_conditional(lake: Any) -> None:
+async def test_completions_are_conditional(lake: GatewayLake) -> None:
     first, second = await begin(lake), await begin(lake)
     for upload in (first, second):
         await part(lake, upload, 1, LAST)
@@ -182,7 +185,9 @@ async def test_completions_are_conditional(lake: Any) -> None:
     assert (await complete(lake, second, names, {"If-Match": "*"})).status == 200
 
 
-async def test_a_conditional_completion_names_the_upload_as_its_operation(lake: Any) -> None:
+async def test_a_conditional_completion_names_the_upload_as_its_operation(
+    lake: GatewayLake,
+) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
     await complete(lake, upload, listed((1, md5(LAST))), {"If-None-Match": "*"})
@@ -190,67 +195,62 @@ async def test_a_conditional_completion_names_the_upload_as_its_operation(lake: 
     assert unpack(entry).operation_id == upload
 
 
-async def test_an_upload_does_not_begin_with_a_condition(lake: Any) -> None:
+async def test_an_upload_does_not_begin_with_a_condition(lake: GatewayLake) -> None:
     reply = await lake.ask("POST", "/lake/main/a", "uploads", headers={"If-None-Match": "*"})
     assert (reply.status, reply.code) == (501, "NotImplemented")
 
 
-async def test_an_uncertain_end_is_tried_again_under_its_claim(lake: Any, failure: Any) -> None:
+async def test_an_uncertain_end_is_tried_again_under_its_claim(
+    lake: GatewayLake, failure: Any
+) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
     lake.graveler.fail["FinishCompleteUpload"] = [
         failure(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN)
     ]
-    lake.clock.sleep = _no_sleep
+    lake.clock.hurries = True
     assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 200
     assert lake.graveler.calls.count("FinishCompleteUpload") == 2
 
 
-async def test_a_claim_whose_answer_is_lost_is_made_again(lake: Any, failure: Any) -> None:
+async def test_a_claim_whose_answer_is_lost_is_made_again(lake: GatewayLake, failure: Any) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
     lake.graveler.lose["BeginCompleteUpload"] = [failure(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED)]
-    lake.clock.sleep = _no_sleep
+    lake.clock.hurries = True
     assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 200
     assert lake.graveler.calls.count("BeginCompleteUpload") == 2
 
 
 async def test_a_claim_whose_answers_are_all_lost_does_not_make_the_client_wait(
-    lake: Any, failure: Any
+    lake: GatewayLake, failure: Any
 ) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
     late = failure(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED)
     lake.graveler.lose["BeginCompleteUpload"] = [late] * 3
-    lake.clock.sleep = _no_sleep
+    lake.clock.hurries = True
     assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 503
     assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 200
 
 
-async def test_an_end_that_stays_uncertain_is_503(lake: Any, failure: Any) -> None:
+async def test_an_end_that_stays_uncertain_is_503(lake: GatewayLake, failure: Any) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
     unknown = failure(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN)
     lake.graveler.fail["FinishCompleteUpload"] = [unknown] * 3
-    pauses: list[float] = []
-
-    async def sleep(seconds: float) -> None:
-        pauses.append(seconds)
-
-    lake.clock.sleep = sleep
+    lake.clock.hurries = True
     reply = await complete(lake, upload, listed((1, md5(LAST))))
     assert (reply.status, reply.code) == (503, "ServiceUnavailable")
     assert lake.graveler.uploads[upload].state == "completing", "it may be staged"
-    first, second = pauses
+    first, second = lake.clock.pauses
     assert 0 < first < second < 10  # the pauses grow, and end before a client gives up
     assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 200, "at once"
 
 
-async def _no_sleep(seconds: float) -> None:
-    pass
-
-
-async def test_an_end_that_is_refused_opens_the_upload_again(lake: Any, failure: Any) -> None:
+async def test_an_end_that_is_refused_opens_the_upload_again(
+    lake: GatewayLake, failure: Any
+) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
     gone = failure(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND)
@@ -260,7 +260,9 @@ async def test_an_end_that_is_refused_opens_the_upload_again(lake: Any, failure:
     assert (await complete(lake, upload, listed((1, md5(LAST))))).status == 200
 
 
-async def test_an_end_that_a_rule_blocks_opens_the_upload_again(lake: Any, failure: Any) -> None:
+async def test_an_end_that_a_rule_blocks_opens_the_upload_again(
+    lake: GatewayLake, failure: Any
+) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
     lake.graveler.fail["FinishCompleteUpload"] = [failure(Kind.DENIED, Reason.BRANCH_PROTECTED)]
@@ -269,7 +271,9 @@ async def test_an_end_that_a_rule_blocks_opens_the_upload_again(lake: Any, failu
     assert lake.graveler.uploads[upload].state == "open"
 
 
-async def test_an_end_beyond_a_quota_opens_the_upload_again(lake: Any, failure: Any) -> None:
+async def test_an_end_beyond_a_quota_opens_the_upload_again(
+    lake: GatewayLake, failure: Any
+) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
     full = failure(Kind.EXHAUSTED, Reason.QUOTA_EXCEEDED)
@@ -284,7 +288,7 @@ async def test_an_end_beyond_a_quota_opens_the_upload_again(lake: Any, failure: 
     [(Kind.DENIED, Reason.BRANCH_PROTECTED), (Kind.EXHAUSTED, Reason.QUOTA_EXCEEDED)],
 )
 async def test_an_end_that_is_denied_after_an_uncertain_one_is_503(
-    lake: Any, failure: Any, kind: Kind, reason: Reason
+    lake: GatewayLake, failure: Any, kind: Kind, reason: Reason
 ) -> None:
     """The first attempt may still stage the object: its process may not have recorded that it tries."""
     upload = await begin(lake)
@@ -292,13 +296,13 @@ async def test_an_end_that_is_denied_after_an_uncertain_one_is_503(
     unknown = failure(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN)
     denied = failure(kind, reason)
     lake.graveler.fail["FinishCompleteUpload"] = [unknown, denied]
-    lake.clock.sleep = _no_sleep
+    lake.clock.hurries = True
     reply = await complete(lake, upload, listed((1, md5(LAST))))
     assert (reply.status, reply.code) == (503, "ServiceUnavailable")
     assert lake.graveler.uploads[upload].state == "completing"
 
 
-async def test_a_block_of_other_parts_is_not_believed(lake: Any, failure: Any) -> None:
+async def test_a_block_of_other_parts_is_not_believed(lake: GatewayLake, failure: Any) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
     gone = failure(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND)
@@ -311,7 +315,7 @@ async def test_a_block_of_other_parts_is_not_believed(lake: Any, failure: Any) -
 
 
 async def test_a_block_that_another_completion_makes_meanwhile_is_not_believed(
-    lake: Any, monkeypatch: pytest.MonkeyPatch
+    lake: GatewayLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A gateway paused before it joined, and lost its claim; the client replaced a part by one of the same size, and
     completes again. The first gateway wakes up and joins right before the second one does."""
@@ -338,7 +342,7 @@ async def test_a_block_that_another_completion_makes_meanwhile_is_not_believed(
     assert lake.graveler.repos["lake"].branches["main"] == {}
 
 
-async def test_lost_part_bytes_are_an_internal_error(lake: Any) -> None:
+async def test_lost_part_bytes_are_an_internal_error(lake: GatewayLake) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
     for parts in lake.blocks.uploads._parts.values():
@@ -348,7 +352,7 @@ async def test_lost_part_bytes_are_an_internal_error(lake: Any) -> None:
 
 
 async def test_an_upload_that_ends_while_its_parts_are_joined_is_gone_and_nothing_is_lost(
-    lake: Any, monkeypatch: pytest.MonkeyPatch
+    lake: GatewayLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, LAST)
@@ -371,7 +375,7 @@ async def test_an_upload_that_ends_while_its_parts_are_joined_is_gone_and_nothin
 
 
 @pytest.mark.parametrize("kind", ["COMPOSITE", "FULL_OBJECT"])
-async def test_checksums_of_parts_make_that_of_the_object(lake: Any, kind: str) -> None:
+async def test_checksums_of_parts_make_that_of_the_object(lake: GatewayLake, kind: str) -> None:
     headers = {"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": kind}
     upload = await begin(lake, headers=headers)
     assert (await sum_part(lake, upload, 1, FIRST)).headers["x-amz-checksum-crc32"]
@@ -409,7 +413,7 @@ async def test_checksums_of_parts_make_that_of_the_object(lake: Any, kind: str) 
     ],
 )
 async def test_properties_of_the_object_sent_by_the_client_are_checked(
-    lake: Any, headers: dict[str, str], code: str | None
+    lake: GatewayLake, headers: dict[str, str], code: str | None
 ) -> None:
     begun = {"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": "FULL_OBJECT"}
     upload = await begin(lake, headers=begun)
@@ -420,7 +424,7 @@ async def test_properties_of_the_object_sent_by_the_client_are_checked(
     )
 
 
-async def test_a_listed_checksum_must_be_the_part_s(lake: Any) -> None:
+async def test_a_listed_checksum_must_be_the_part_s(lake: GatewayLake) -> None:
     upload = await begin(lake, headers={"x-amz-checksum-algorithm": "CRC32"})
     await sum_part(lake, upload, 1, LAST)
     for value, status in ((crc32(b"other"), 400), (crc32(LAST), 200)):
@@ -430,7 +434,7 @@ async def test_a_listed_checksum_must_be_the_part_s(lake: Any) -> None:
         assert (await complete(lake, upload, body)).status == status
 
 
-async def test_a_listed_checksum_of_another_algorithm_is_not_ignored(lake: Any) -> None:
+async def test_a_listed_checksum_of_another_algorithm_is_not_ignored(lake: GatewayLake) -> None:
     upload = await begin(lake, headers={"x-amz-checksum-algorithm": "CRC32"})
     await sum_part(lake, upload, 1, LAST)
     claimed = (
@@ -443,7 +447,9 @@ async def test_a_listed_checksum_of_another_algorithm_is_not_ignored(lake: Any) 
 
 
 @pytest.mark.parametrize("checksums", [["x"], [crc32(LAST), crc32(LAST)], [crc32(LAST)[:-2]]])
-async def test_a_part_has_one_checksum_that_can_be_one(lake: Any, checksums: list[str]) -> None:
+async def test_a_part_has_one_checksum_that_can_be_one(
+    lake: GatewayLake, checksums: list[str]
+) -> None:
     upload = await begin(lake, headers={"x-amz-checksum-algorithm": "CRC32"})
     await sum_part(lake, upload, 1, LAST)
     sums = "".join(f"<ChecksumCRC32>{each}</ChecksumCRC32>" for each in checksums)
@@ -454,7 +460,7 @@ async def test_a_part_has_one_checksum_that_can_be_one(lake: Any, checksums: lis
 
 
 @pytest.mark.parametrize("kind", ["", "COMPOSITE"])
-async def test_a_checksum_of_parts_needs_that_of_each_part(lake: Any, kind: str) -> None:
+async def test_a_checksum_of_parts_needs_that_of_each_part(lake: GatewayLake, kind: str) -> None:
     headers = {"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": kind}
     upload = await begin(lake, headers={name: value for name, value in headers.items() if value})
     await sum_part(lake, upload, 1, FIRST)
@@ -480,7 +486,9 @@ async def test_a_checksum_of_parts_needs_that_of_each_part(lake: Any, kind: str)
         {"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": "HALF"},
     ],
 )
-async def test_checksum_plans_that_s3_does_not_have(lake: Any, headers: dict[str, str]) -> None:
+async def test_checksum_plans_that_s3_does_not_have(
+    lake: GatewayLake, headers: dict[str, str]
+) -> None:
     reply = await lake.ask("POST", "/lake/main/big", "uploads", headers=headers)
     assert (reply.status, reply.code) == (400, "InvalidRequest")
     assert "CreateUpload" not in lake.graveler.calls
@@ -501,7 +509,7 @@ CRC, SHA = {"x-amz-checksum-crc32": crc32(LAST)}, {"x-amz-checksum-sha256": sha2
     ],
 )
 async def test_a_part_has_the_checksum_that_its_upload_was_begun_with(
-    lake: Any, algorithm: str, kind: str, sent: dict[str, str], actual: str
+    lake: GatewayLake, algorithm: str, kind: str, sent: dict[str, str], actual: str
 ) -> None:
     begun = {"x-amz-checksum-algorithm": algorithm, "x-amz-checksum-type": kind}
     upload = await begin(lake, headers={name: value for name, value in begun.items() if value})
@@ -517,7 +525,7 @@ async def test_a_part_has_the_checksum_that_its_upload_was_begun_with(
 
 @pytest.mark.parametrize("sent", [{}, CRC, SHA])
 async def test_parts_of_an_upload_without_a_checksum_may_have_any(
-    lake: Any, sent: dict[str, str]
+    lake: GatewayLake, sent: dict[str, str]
 ) -> None:
     """SDKs add a CRC32 to each part by themselves."""
     upload = await begin(lake)
@@ -530,7 +538,7 @@ async def test_parts_of_an_upload_without_a_checksum_may_have_any(
 # Copies into parts
 
 
-async def test_a_part_may_be_a_range_of_an_object(lake: Any) -> None:
+async def test_a_part_may_be_a_range_of_an_object(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/dev/source", body=FIRST + b"x")
     upload = await begin(lake, headers={"x-amz-checksum-algorithm": "CRC32"})
     query = f"partNumber=1&uploadId={upload}"
@@ -556,7 +564,9 @@ async def test_a_part_may_be_a_range_of_an_object(lake: Any) -> None:
         ("bytes=0-1", 400, "InvalidRequest"),
     ],
 )
-async def test_a_copied_range_must_be_exact(lake: Any, wanted: str, status: int, code: str) -> None:
+async def test_a_copied_range_must_be_exact(
+    lake: GatewayLake, wanted: str, status: int, code: str
+) -> None:
     await lake.ask("PUT", "/lake/dev/source", body=LAST)
     upload = await begin(lake)
     query = f"partNumber=1&uploadId={upload}"
@@ -579,7 +589,7 @@ async def test_a_copied_range_must_be_exact(lake: Any, wanted: str, status: int,
     ],
 )
 async def test_uploads_go_to_paths_on_branches(
-    lake: Any, target: str, status: int, code: str
+    lake: GatewayLake, target: str, status: int, code: str
 ) -> None:
     reply = await lake.ask("POST", target, "uploads")
     assert (reply.status, reply.code) == (status, code)

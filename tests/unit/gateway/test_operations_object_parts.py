@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from gateway_lake import GatewayLake
 from s3_multipart import begin, complete, crc32, listed, md5, part, sum_part
 
 from tarn.core.entry import pack, unpack, with_parts
@@ -25,7 +26,9 @@ SUMS = {"x-amz-checksum-mode": "ENABLED"}
 EVERY = "ETag,Checksum,ObjectParts,StorageClass,ObjectSize"
 
 
-async def upload_three(lake: Any, headers: dict[str, str] | None = None, step: int = 1) -> Any:
+async def upload_three(
+    lake: GatewayLake, headers: dict[str, str] | None = None, step: int = 1
+) -> Any:
     """Makes `main/big` of three parts; returns the answer. The numbers of the parts are `step` apart."""
     upload = await begin(lake, headers=headers)
     numbers = range(step, 3 * step + 1, step)
@@ -38,7 +41,9 @@ async def upload_three(lake: Any, headers: dict[str, str] | None = None, step: i
     return done
 
 
-async def attributes(lake: Any, names: str = EVERY, key: str = "main/big", **more: str) -> Any:
+async def attributes(
+    lake: GatewayLake, names: str = EVERY, key: str = "main/big", **more: str
+) -> Any:
     headers = {f"x-amz-{name.replace('_', '-')}": value for name, value in more.items()}
     headers["x-amz-object-attributes"] = names
     return await lake.ask("GET", f"/lake/{key}", "attributes", headers=headers)
@@ -46,7 +51,7 @@ async def attributes(lake: Any, names: str = EVERY, key: str = "main/big", **mor
 
 @pytest.mark.parametrize("step", [1, 7])
 @pytest.mark.parametrize("kind", ["", "COMPOSITE", "FULL_OBJECT"])
-async def test_each_part_is_read_by_its_place(lake: Any, kind: str, step: int) -> None:
+async def test_each_part_is_read_by_its_place(lake: GatewayLake, kind: str, step: int) -> None:
     begun = {"x-amz-checksum-algorithm": "CRC32", "x-amz-checksum-type": kind} if kind else {}
     done = await upload_three(lake, begun, step)
     start = 0
@@ -70,7 +75,7 @@ async def test_each_part_is_read_by_its_place(lake: Any, kind: str, step: int) -
 
 
 @pytest.mark.parametrize("number", ["4", "10000"])
-async def test_a_part_that_the_object_does_not_have_is_416(lake: Any, number: str) -> None:
+async def test_a_part_that_the_object_does_not_have_is_416(lake: GatewayLake, number: str) -> None:
     await upload_three(lake)
     got = await lake.ask("GET", "/lake/main/big", f"partNumber={number}")
     assert (got.status, got.code) == (416, "InvalidPartNumber")
@@ -80,20 +85,20 @@ async def test_a_part_that_the_object_does_not_have_is_416(lake: Any, number: st
 
 @pytest.mark.parametrize("number", ["0", "10001", "-1", "x", "", "1.0", "%D9%A1"])
 async def test_what_is_no_part_number_is_refused_before_anything_is_read(
-    lake: Any, number: str
+    lake: GatewayLake, number: str
 ) -> None:
     got = await lake.ask("GET", "/lake/main/big", f"partNumber={number}")
     assert (got.status, got.code) == (400, "InvalidArgument")
     assert "lookup" not in lake.graveler.calls
 
 
-async def test_a_part_and_a_range_exclude_each_other(lake: Any) -> None:
+async def test_a_part_and_a_range_exclude_each_other(lake: GatewayLake) -> None:
     await upload_three(lake)
     got = await lake.ask("GET", "/lake/main/big", "partNumber=1", headers={"Range": "bytes=0-1"})
     assert (got.status, got.code) == (400, "InvalidRequest")
 
 
-async def test_an_object_that_was_put_whole_is_one_part(lake: Any) -> None:
+async def test_an_object_that_was_put_whole_is_one_part(lake: GatewayLake) -> None:
     await lake.ask(
         "PUT", "/lake/main/a", body=b"text", headers={"x-amz-checksum-crc32": "O4unxw=="}
     )
@@ -106,13 +111,13 @@ async def test_an_object_that_was_put_whole_is_one_part(lake: Any) -> None:
     assert (beyond.status, beyond.code) == (416, "InvalidPartNumber")
 
 
-async def test_an_empty_object_is_one_empty_part(lake: Any) -> None:
+async def test_an_empty_object_is_one_empty_part(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/a", body=b"")
     got = await lake.ask("GET", "/lake/main/a", "partNumber=1")
     assert (got.status, got.body, "content-range" in got.headers) == (200, b"", False)
 
 
-async def test_an_empty_last_part_is_read(lake: Any) -> None:
+async def test_an_empty_last_part_is_read(lake: GatewayLake) -> None:
     upload = await begin(lake)
     for number, body in ((1, BODIES[0]), (2, b"")):
         await part(lake, upload, number, body)
@@ -121,7 +126,7 @@ async def test_an_empty_last_part_is_read(lake: Any) -> None:
     assert (got.status, got.body, got.headers["x-amz-mp-parts-count"]) == (206, b"", "2")
 
 
-async def test_conditions_come_before_the_part(lake: Any) -> None:
+async def test_conditions_come_before_the_part(lake: GatewayLake) -> None:
     (etag,) = (await upload_three(lake)).all("ETag")
     for headers, status in (({"If-Match": '"0"'}, 412), ({"If-None-Match": etag}, 304)):
         for number in (1, 9):
@@ -130,7 +135,9 @@ async def test_conditions_come_before_the_part(lake: Any) -> None:
 
 
 @pytest.mark.parametrize("kept", [b"", b"\0", PartList.of([MIB5, MIB5, 8]).encode()])
-async def test_an_object_without_a_list_that_is_its_own_is_one_part(lake: Any, kept: bytes) -> None:
+async def test_an_object_without_a_list_that_is_its_own_is_one_part(
+    lake: GatewayLake, kept: bytes
+) -> None:
     """An earlier release kept none; a damaged one must neither fail nor show other bytes."""
     await upload_three(lake, {"x-amz-checksum-algorithm": "CRC32"})
     branch = lake.graveler.repos["lake"].branches["main"]
@@ -143,7 +150,7 @@ async def test_an_object_without_a_list_that_is_its_own_is_one_part(lake: Any, k
     assert (told.all("PartsCount"), told.all("Part"), told.all("MaxParts")) == (["3"], [], [])
 
 
-async def test_parts_are_read_through_a_view(lake: Any) -> None:
+async def test_parts_are_read_through_a_view(lake: GatewayLake) -> None:
     await upload_three(lake)
     lake.graveler.point("sales", "lake", "main")
     got = await lake.ask("GET", "/sales/big", "partNumber=3")
@@ -156,7 +163,7 @@ async def test_parts_are_read_through_a_view(lake: Any) -> None:
 @pytest.mark.parametrize("by_bytes", [False, True])
 @pytest.mark.parametrize("replaced", [False, True])
 async def test_a_copy_is_one_part(
-    lake: Any, monkeypatch: pytest.MonkeyPatch, by_bytes: bool, replaced: bool
+    lake: GatewayLake, monkeypatch: pytest.MonkeyPatch, by_bytes: bool, replaced: bool
 ) -> None:
     await upload_three(lake, {"x-amz-checksum-algorithm": "CRC32"})
     if by_bytes:
@@ -172,7 +179,7 @@ async def test_a_copy_is_one_part(
     assert (await lake.ask("GET", "/lake/dev/copy", "partNumber=2")).status == 416
 
 
-async def test_the_ranges_of_all_parts_are_the_uploaded_bytes(lake: Any) -> None:
+async def test_the_ranges_of_all_parts_are_the_uploaded_bytes(lake: GatewayLake) -> None:
     """The checksums that are told for the parts are those of the ranges that are told."""
     await upload_three(lake, {"x-amz-checksum-algorithm": "CRC32"})
     told = await attributes(lake, "ObjectParts")
@@ -189,7 +196,7 @@ async def test_the_ranges_of_all_parts_are_the_uploaded_bytes(lake: Any) -> None
 # GetObjectAttributes
 
 
-async def test_attributes_are_those_that_are_asked_for(lake: Any) -> None:
+async def test_attributes_are_those_that_are_asked_for(lake: GatewayLake) -> None:
     await upload_three(lake, {"x-amz-checksum-algorithm": "CRC32"})
     head = await lake.ask("HEAD", "/lake/main/big", headers=SUMS)
     told = await attributes(lake)
@@ -216,7 +223,7 @@ async def test_attributes_are_those_that_are_asked_for(lake: Any) -> None:
         assert [each for each, tag in tags.items() if one.all(tag)] == [name]
 
 
-async def test_parts_are_listed_in_pages(lake: Any) -> None:
+async def test_parts_are_listed_in_pages(lake: GatewayLake) -> None:
     await upload_three(lake)
     marker, seen = "0", []
     while True:
@@ -234,7 +241,7 @@ async def test_parts_are_listed_in_pages(lake: Any) -> None:
     assert high.all("MaxParts") == ["1000"]
 
 
-async def test_an_object_that_was_put_whole_has_no_parts(lake: Any) -> None:
+async def test_an_object_that_was_put_whole_has_no_parts(lake: GatewayLake) -> None:
     await lake.ask(
         "PUT", "/lake/main/a", body=b"text", headers={"x-amz-checksum-crc32": "O4unxw=="}
     )
@@ -257,14 +264,14 @@ async def test_an_object_that_was_put_whole_has_no_parts(lake: Any) -> None:
     ],
 )
 async def test_attributes_that_s3_does_not_have_are_refused(
-    lake: Any, names: str, more: dict[str, str]
+    lake: GatewayLake, names: str, more: dict[str, str]
 ) -> None:
     told = await attributes(lake, names, **more)
     assert (told.status, told.code) == (400, "InvalidArgument")
     assert "lookup" not in lake.graveler.calls
 
 
-async def test_attributes_are_named(lake: Any) -> None:
+async def test_attributes_are_named(lake: GatewayLake) -> None:
     told = await attributes(lake, "")
     assert (told.status, told.code) == (400, "InvalidRequest")
     assert (
@@ -273,12 +280,12 @@ async def test_attributes_are_named(lake: Any) -> None:
 
 
 @pytest.mark.parametrize("key", ["main/absent", "nowhere/a", "nowhere/", "main"])
-async def test_attributes_of_what_is_not_there(lake: Any, key: str) -> None:
+async def test_attributes_of_what_is_not_there(lake: GatewayLake, key: str) -> None:
     told = await attributes(lake, key=key)
     assert (told.status, told.code) == (404, "NoSuchKey")
 
 
-async def test_attributes_need_the_right_to_read(lake: Any) -> None:
+async def test_attributes_need_the_right_to_read(lake: GatewayLake) -> None:
     await upload_three(lake)
     headers = {"x-amz-object-attributes": "ETag"}
     denied = await lake.ask(
@@ -290,7 +297,7 @@ async def test_attributes_need_the_right_to_read(lake: Any) -> None:
 # What the completion keeps
 
 
-async def test_an_entry_without_room_keeps_no_parts(lake: Any) -> None:
+async def test_an_entry_without_room_keeps_no_parts(lake: GatewayLake) -> None:
     """Its headers take nearly all that an entry may have."""
     long = {"Content-Disposition": "d" * 6000, "Cache-Control": "c" * 5400}
     upload = await begin(lake, headers=long)
@@ -303,7 +310,7 @@ async def test_an_entry_without_room_keeps_no_parts(lake: Any) -> None:
     assert pack(unpack(branch["big"])) == branch["big"]
 
 
-async def test_a_repeated_completion_with_another_claim_is_refused(lake: Any) -> None:
+async def test_a_repeated_completion_with_another_claim_is_refused(lake: GatewayLake) -> None:
     upload = await begin(lake)
     await part(lake, upload, 1, b"text")
     names = listed((1, md5(b"text")))
@@ -313,7 +320,9 @@ async def test_a_repeated_completion_with_another_claim_is_refused(lake: Any) ->
     assert (again.status, again.code) == (400, "InvalidRequest")
 
 
-async def test_an_object_of_ten_thousand_parts(lake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_object_of_ten_thousand_parts(
+    lake: GatewayLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The parts are written as UploadPart writes them, without a request for each."""
     monkeypatch.setattr(completing, "PART_BYTES_MIN", 1)
     upload = await begin(lake)

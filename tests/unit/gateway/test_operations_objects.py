@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from gateway_lake import GatewayLake
 
 from tarn.core.collection import LIMITS
 from tarn.core.entry import Checksum
@@ -28,7 +29,7 @@ def md5(body: bytes) -> str:
 
 
 @pytest.mark.parametrize("body", [b"", SMALL, bytes(65_536), bytes(65_537), LARGE])
-async def test_an_object_that_was_put_can_be_read(lake: Any, body: bytes) -> None:
+async def test_an_object_that_was_put_can_be_read(lake: GatewayLake, body: bytes) -> None:
     put = await lake.ask("PUT", "/lake/main/dir/ü & +%20.csv", body=body)
     assert (put.status, put.headers["etag"]) == (200, f'"{md5(body)}"')
     got = await lake.ask("GET", "/lake/main/dir/ü & +%20.csv")
@@ -43,7 +44,7 @@ async def test_an_object_that_was_put_can_be_read(lake: Any, body: bytes) -> Non
     assert await lake.blocks_of("lake") == [lake.block("lake", entry).path]
 
 
-async def test_directory_markers_are_ordinary_objects(lake: Any) -> None:
+async def test_directory_markers_are_ordinary_objects(lake: GatewayLake) -> None:
     headers = {"Content-Type": "application/x-directory"}
     await lake.ask("PUT", "/lake/main/table/", headers=headers)
     assert (await lake.ask("HEAD", "/lake/main/table/")).headers["content-type"] == (
@@ -52,7 +53,7 @@ async def test_directory_markers_are_ordinary_objects(lake: Any) -> None:
     assert (await lake.ask("HEAD", "/lake/main/table")).status == 404
 
 
-async def test_headers_and_metadata_are_kept(lake: Any) -> None:
+async def test_headers_and_metadata_are_kept(lake: GatewayLake) -> None:
     headers = {
         "Content-Type": "text/csv",
         "Cache-Control": "no-cache",
@@ -72,7 +73,7 @@ async def test_headers_and_metadata_are_kept(lake: Any) -> None:
     assert over.headers["content-type"] == "text/plain"
 
 
-async def test_checksums_are_verified_stored_and_given(lake: Any) -> None:
+async def test_checksums_are_verified_stored_and_given(lake: GatewayLake) -> None:
     headers = {"x-amz-checksum-crc32": crc32(SMALL)}
     put = await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=headers)
     assert put.headers["x-amz-checksum-crc32"] == crc32(SMALL)
@@ -101,7 +102,7 @@ async def test_checksums_are_verified_stored_and_given(lake: Any) -> None:
 )
 @pytest.mark.parametrize("body", [SMALL, LARGE])
 async def test_a_refused_put_leaves_nothing(
-    lake: Any, headers: dict[str, str], code: str, body: bytes
+    lake: GatewayLake, headers: dict[str, str], code: str, body: bytes
 ) -> None:
     reply = await lake.ask("PUT", "/lake/main/a", body=body, headers=headers)
     assert reply.code == code
@@ -110,7 +111,7 @@ async def test_a_refused_put_leaves_nothing(
 
 
 @pytest.mark.parametrize("body", [SMALL, LARGE])
-async def test_a_truncated_body_leaves_nothing(lake: Any, body: bytes) -> None:
+async def test_a_truncated_body_leaves_nothing(lake: GatewayLake, body: bytes) -> None:
     reply = await lake.ask("PUT", "/lake/main/a", body=body, received=body[:-5])
     assert (reply.status, reply.code) == (400, "IncompleteBody")
     assert "stage" not in lake.graveler.calls
@@ -134,7 +135,7 @@ async def test_a_truncated_body_leaves_nothing(lake: Any, body: bytes) -> None:
     ],
 )
 async def test_only_paths_on_branches_take_writes(
-    lake: Any, target: str, status: int, code: str, body: bytes
+    lake: GatewayLake, target: str, status: int, code: str, body: bytes
 ) -> None:
     reply = await lake.ask("PUT", target, body=body)
     assert (reply.status, reply.code) == (status, code)
@@ -142,14 +143,14 @@ async def test_only_paths_on_branches_take_writes(
     assert await lake.blocks_of("lake") == []
 
 
-async def test_a_large_body_for_no_branch_is_not_received(lake: Any) -> None:
+async def test_a_large_body_for_no_branch_is_not_received(lake: GatewayLake) -> None:
     for target in ("/lake/nobranch/a", "/lake/v1/a"):
         reply = await lake.ask("PUT", target, body=LARGE)
         assert (reply.status >= 400, reply.reads) == (True, 0)
 
 
 async def test_a_writer_who_may_not_read_the_branch_is_not_stopped_early(
-    lake: Any, failure: Any
+    lake: GatewayLake, failure: Any
 ) -> None:
     lake.graveler.fail["GetBranch"] = [failure(Kind.DENIED, Reason.ACCESS_DENIED)]
     assert (await lake.ask("PUT", "/lake/main/a", body=LARGE)).status == 200
@@ -166,14 +167,14 @@ async def test_a_writer_who_may_not_read_the_branch_is_not_stopped_early(
     ],
 )
 async def test_a_block_goes_only_when_nothing_can_refer_to_it(
-    lake: Any, failure: Any, kind: Kind, reason: Reason, status: int, kept: bool
+    lake: GatewayLake, failure: Any, kind: Kind, reason: Reason, status: int, kept: bool
 ) -> None:
     lake.graveler.fail["stage"] = [failure(kind, reason)]
     assert (await lake.ask("PUT", "/lake/main/a", body=SMALL)).status == status
     assert bool(await lake.blocks_of("lake")) is kept
 
 
-async def test_a_re_created_repository_is_detected(lake: Any) -> None:
+async def test_a_re_created_repository_is_detected(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     lake.create("lake")
     first = await lake.ask("PUT", "/lake/main/b", body=SMALL)
@@ -183,7 +184,7 @@ async def test_a_re_created_repository_is_detected(lake: Any) -> None:
     assert list(lake.graveler.repos["lake"].branches["main"]) == ["b"]
 
 
-async def test_repositories_are_remembered_for_seconds_and_refs_never(lake: Any) -> None:
+async def test_repositories_are_remembered_for_seconds_and_refs_never(lake: GatewayLake) -> None:
     for _ in range(3):
         await lake.ask("PUT", "/lake/main/a", body=SMALL)
     assert lake.graveler.calls.count("GetRepository") == 1
@@ -205,7 +206,7 @@ async def test_repositories_are_remembered_for_seconds_and_refs_never(lake: Any)
     ],
 )
 async def test_ranges(
-    lake: Any, wanted: str, status: int, body: bytes, content_range: str | None
+    lake: GatewayLake, wanted: str, status: int, body: bytes, content_range: str | None
 ) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     got = await lake.ask("GET", "/lake/main/a", headers={"Range": wanted})
@@ -215,21 +216,21 @@ async def test_ranges(
     assert (head.status, head.headers["content-length"]) == (status, str(len(body)))
 
 
-async def test_a_range_of_a_large_object_is_streamed(lake: Any) -> None:
+async def test_a_range_of_a_large_object_is_streamed(lake: GatewayLake) -> None:
     body = LARGE * 20  # 5 MiB: more than one chunk
     await lake.ask("PUT", "/lake/main/a", body=body)
     got = await lake.ask("GET", "/lake/main/a", headers={"Range": "bytes=1000-3000000"})
     assert (got.status, got.body) == (206, body[1000:3000001])
 
 
-async def test_a_range_behind_the_end_is_416(lake: Any) -> None:
+async def test_a_range_behind_the_end_is_416(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     got = await lake.ask("GET", "/lake/main/a", headers={"Range": "bytes=12-"})
     assert (got.status, got.code) == (416, "InvalidRange")
     assert got.headers["content-range"] == "bytes */12"
 
 
-async def test_reads_are_conditional(lake: Any) -> None:
+async def test_reads_are_conditional(lake: GatewayLake) -> None:
     etag = (await lake.ask("PUT", "/lake/main/a", body=SMALL)).headers["etag"]
 
     async def get(headers: dict[str, str]) -> Any:
@@ -255,13 +256,15 @@ async def test_reads_are_conditional(lake: Any) -> None:
         ("/lake/main/" + "k" * 1025, "KeyTooLongError"),
     ],
 )
-async def test_missing_objects_refs_and_repositories(lake: Any, target: str, code: str) -> None:
+async def test_missing_objects_refs_and_repositories(
+    lake: GatewayLake, target: str, code: str
+) -> None:
     got = await lake.ask("GET", target)
     assert got.code == code
     assert (await lake.ask("HEAD", target)).status == got.status
 
 
-async def test_the_root_of_a_ref_is_a_directory(lake: Any) -> None:
+async def test_the_root_of_a_ref_is_a_directory(lake: GatewayLake) -> None:
     for target in ("/lake/main/", "/lake/v1/"):
         head = await lake.ask("HEAD", target)
         assert (head.status, head.headers["content-type"]) == (200, "application/x-directory")
@@ -273,7 +276,7 @@ async def test_the_root_of_a_ref_is_a_directory(lake: Any) -> None:
 
 
 @pytest.mark.parametrize("body", [SMALL, LARGE, LARGE * 20])
-async def test_lost_data_does_not_look_like_absence(lake: Any, body: bytes) -> None:
+async def test_lost_data_does_not_look_like_absence(lake: GatewayLake, body: bytes) -> None:
     await lake.ask("PUT", "/lake/main/a", body=body)
     key = lake.block("lake", lake.entry("lake", "main", "a"))
     await lake.blocks.delete_many(key.namespace, [key.path])
@@ -283,7 +286,7 @@ async def test_lost_data_does_not_look_like_absence(lake: Any, body: bytes) -> N
 
 @pytest.mark.parametrize("body", [SMALL, LARGE, LARGE * 20])
 async def test_an_erased_object_is_gone_and_names_its_plan(
-    lake: Any, body: bytes, monkeypatch: pytest.MonkeyPatch
+    lake: GatewayLake, body: bytes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """GET, CopyObject and UploadPartCopy; graveler is asked only when the block was missed."""
     await lake.ask("PUT", "/lake/main/a", body=body)
@@ -314,7 +317,7 @@ async def test_an_erased_object_is_gone_and_names_its_plan(
 # Deletes
 
 
-async def test_deleting_is_idempotent(lake: Any) -> None:
+async def test_deleting_is_idempotent(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     assert (await lake.ask("DELETE", "/lake/main/a")).status == 204
     assert (await lake.ask("DELETE", "/lake/main/a")).status == 204
@@ -330,7 +333,7 @@ async def test_deleting_is_idempotent(lake: Any) -> None:
         ("/river/main/a", "NoSuchBucket"),
     ],
 )
-async def test_deletes_that_cannot_be(lake: Any, target: str, code: str) -> None:
+async def test_deletes_that_cannot_be(lake: GatewayLake, target: str, code: str) -> None:
     assert (await lake.ask("DELETE", target)).code == code
 
 
@@ -339,7 +342,7 @@ def deletion(*keys: str, quiet: bool = False) -> bytes:
     return f"<Delete><Quiet>{str(quiet).lower()}</Quiet>{objects}</Delete>".encode()
 
 
-async def test_many_keys_of_many_refs_have_an_outcome_each(lake: Any) -> None:
+async def test_many_keys_of_many_refs_have_an_outcome_each(lake: GatewayLake) -> None:
     for target in ("/lake/main/a", "/lake/main/b", "/lake/dev/a"):
         await lake.ask("PUT", target, body=SMALL)
     keys = ("main/a", "dev/a", "main/missing", "nobranch/a", "v1/a", "main/stubborn", "main/")
@@ -351,14 +354,14 @@ async def test_many_keys_of_many_refs_have_an_outcome_each(lake: Any) -> None:
     assert lake.graveler.calls.count("UnstageEntries") == 4
 
 
-async def test_a_quiet_deletion_tells_only_failures(lake: Any) -> None:
+async def test_a_quiet_deletion_tells_only_failures(lake: GatewayLake) -> None:
     reply = await lake.ask("POST", "/lake", "delete", deletion("main/a", "v1/a", quiet=True))
     assert reply.all("Key") == ["v1/a"]
     assert reply.all("Deleted") == []
 
 
 async def test_a_deletion_of_many_that_fails_as_a_whole_asks_the_client_to_retry(
-    lake: Any, failure: Any
+    lake: GatewayLake, failure: Any
 ) -> None:
     lake.graveler.fail["UnstageEntries"] = [failure(Kind.UNAVAILABLE, Reason.UNAVAILABLE)]
     reply = await lake.ask("POST", "/lake", "delete", deletion("main/a", "main/b"))
@@ -375,13 +378,13 @@ async def test_a_deletion_of_many_that_fails_as_a_whole_asks_the_client_to_retry
         (deletion(*["main/a"] * 1001), "MalformedXML"),
     ],
 )
-async def test_deletions_that_cannot_be_read(lake: Any, body: bytes, code: str) -> None:
+async def test_deletions_that_cannot_be_read(lake: GatewayLake, body: bytes, code: str) -> None:
     reply = await lake.ask("POST", "/lake", "delete", body)
     assert (reply.status, reply.code) == (400, code)
     assert "UnstageEntries" not in lake.graveler.calls
 
 
-async def test_a_damaged_deletion_deletes_nothing(lake: Any) -> None:
+async def test_a_damaged_deletion_deletes_nothing(lake: GatewayLake) -> None:
     headers = {"Content-MD5": base64.b64encode(bytes(16)).decode()}
     reply = await lake.ask("POST", "/lake", "delete", deletion("main/a"), headers=headers)
     assert reply.code == "BadDigest"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
+from gateway_lake import GatewayLake
 
 COPY = {"x-amz-copy-source": "/lake/main/a"}
 
@@ -21,7 +20,7 @@ COPY = {"x-amz-copy-source": "/lake/main/a"}
     ],
 )
 async def test_a_request_that_changes_an_object_sends_one_change(
-    method: str, path: str, headers: dict[str, str], sent: str, lake: Any
+    method: str, path: str, headers: dict[str, str], sent: str, lake: GatewayLake
 ) -> None:
     """A second one could land after a newer acknowledged write of the key."""
     lake.create("pond", "main")

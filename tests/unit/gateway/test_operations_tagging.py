@@ -8,6 +8,7 @@ from typing import Any
 from urllib.parse import quote
 
 import pytest
+from gateway_lake import GatewayLake
 
 from tarn.core.collection import LIMITS
 from tarn.core.entry import pack, with_parts
@@ -27,17 +28,19 @@ def document(*tags: tuple[str, str]) -> bytes:
     return f"<Tagging><TagSet>{items}</TagSet></Tagging>".encode()
 
 
-async def told(lake: Any, target: str = "/lake/main/a") -> tuple[tuple[str, str], ...]:
+async def told(lake: GatewayLake, target: str = "/lake/main/a") -> tuple[tuple[str, str], ...]:
     reply = await lake.ask("GET", target, "tagging")
     assert reply.status == 200
     return tuple(zip(reply.all("Key"), reply.all("Value"), strict=True))
 
 
-async def tag(lake: Any, *tags: tuple[str, str], target: str = "/lake/main/a", **more: Any) -> Any:
+async def tag(
+    lake: GatewayLake, *tags: tuple[str, str], target: str = "/lake/main/a", **more: Any
+) -> Any:
     return await lake.ask("PUT", target, "tagging", document(*tags), **more)
 
 
-async def test_tags_that_come_with_an_object_are_told_and_counted(lake: Any) -> None:
+async def test_tags_that_come_with_an_object_are_told_and_counted(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/plain", body=SMALL)
     await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=OLD)
     assert await told(lake) == TAGS
@@ -51,7 +54,9 @@ async def test_tags_that_come_with_an_object_are_told_and_counted(lake: Any) -> 
             assert "x-amz-tagging-count" not in plain.headers
 
 
-async def test_tags_are_replaced_and_removed_and_the_rest_of_the_object_stays(lake: Any) -> None:
+async def test_tags_are_replaced_and_removed_and_the_rest_of_the_object_stays(
+    lake: GatewayLake,
+) -> None:
     headers = OLD | {"x-amz-meta-job": "1", "content-type": "text/csv"}
     await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=headers)
     before = lake.entry("lake", "main", "a")
@@ -68,7 +73,7 @@ async def test_tags_are_replaced_and_removed_and_the_rest_of_the_object_stays(la
     assert len(await lake.blocks_of("lake")) == 1
 
 
-async def test_tags_that_an_object_has_already_are_not_written_again(lake: Any) -> None:
+async def test_tags_that_an_object_has_already_are_not_written_again(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=OLD)
     before = lake.entry("lake", "main", "a")
     assert (await tag(lake, *reversed(TAGS))).status == 200
@@ -76,7 +81,7 @@ async def test_tags_that_an_object_has_already_are_not_written_again(lake: Any) 
 
 
 async def test_an_object_whose_block_is_old_gets_tags_with_a_copy_of_its_bytes(
-    lake: Any, monkeypatch: pytest.MonkeyPatch
+    lake: GatewayLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A collection may judge the old block before the entry is staged (rule 11). Here a minute stands for hours."""
     monkeypatch.setattr(copying, "YOUNG", replace(LIMITS, staging_us=60_000_000))
@@ -97,7 +102,7 @@ async def test_an_object_whose_block_is_old_gets_tags_with_a_copy_of_its_bytes(
 
 
 async def test_an_object_that_graveler_does_not_note_gets_tags_with_a_copy_of_its_bytes(
-    lake: Any,
+    lake: GatewayLake,
 ) -> None:
     lake.graveler.is_old_version = True
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
@@ -106,7 +111,7 @@ async def test_an_object_that_graveler_does_not_note_gets_tags_with_a_copy_of_it
     assert lake.entry("lake", "main", "a").address != old.address
 
 
-async def test_a_multipart_object_keeps_its_etag_and_its_parts(lake: Any) -> None:
+async def test_a_multipart_object_keeps_its_etag_and_its_parts(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     kept = PartList.of([8, 4]).encode()
     made = replace(lake.entry("lake", "main", "a"), etag_parts=2)
@@ -129,7 +134,7 @@ async def test_a_multipart_object_keeps_its_etag_and_its_parts(lake: Any) -> Non
 class Interrupted:
     """Lets something happen after each of the next lookups of a path."""
 
-    def __init__(self, lake: Any, monkeypatch: pytest.MonkeyPatch, *steps: Any) -> None:
+    def __init__(self, lake: GatewayLake, monkeypatch: pytest.MonkeyPatch, *steps: Any) -> None:
         self.left = list(steps)
         lookup = lake.client.lookup
 
@@ -148,7 +153,7 @@ class Interrupted:
     [(b"newer", {}), (SMALL, {"x-amz-meta-job": "newer"}), (SMALL, {"x-amz-tagging": "other=1"})],
 )
 async def test_a_put_between_the_read_and_the_write_of_tags_is_not_lost(
-    lake: Any,
+    lake: GatewayLake,
     monkeypatch: pytest.MonkeyPatch,
     is_old: bool,
     body: bytes,
@@ -172,7 +177,7 @@ async def test_a_put_between_the_read_and_the_write_of_tags_is_not_lost(
 
 
 async def test_tags_of_an_object_that_others_replace_all_the_time_are_refused(
-    lake: Any, monkeypatch: pytest.MonkeyPatch
+    lake: GatewayLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     count = 0
@@ -190,7 +195,7 @@ async def test_tags_of_an_object_that_others_replace_all_the_time_are_refused(
 
 
 async def test_an_object_that_is_deleted_meanwhile_does_not_come_back(
-    lake: Any, monkeypatch: pytest.MonkeyPatch
+    lake: GatewayLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
 
@@ -203,7 +208,7 @@ async def test_an_object_that_is_deleted_meanwhile_does_not_come_back(
     assert lake.graveler.repos["lake"].branches["main"] == {}
 
 
-async def test_two_requests_leave_the_tags_of_one(lake: Any) -> None:
+async def test_two_requests_leave_the_tags_of_one(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(tag(lake, *tags)) for tags in (NEW, TAGS)]
@@ -211,7 +216,9 @@ async def test_two_requests_leave_the_tags_of_one(lake: Any) -> None:
     assert lake.entry("lake", "main", "a").tags in (NEW, TAGS)
 
 
-async def test_tags_with_an_unknown_outcome_keep_their_block(lake: Any, failure: Any) -> None:
+async def test_tags_with_an_unknown_outcome_keep_their_block(
+    lake: GatewayLake, failure: Any
+) -> None:
     lake.graveler.is_old_version = True
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     lake.graveler.fail["stage"] = [failure(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN)]
@@ -222,7 +229,7 @@ async def test_tags_with_an_unknown_outcome_keep_their_block(lake: Any, failure:
     assert len(await lake.blocks_of("lake")) == 2
 
 
-async def test_a_repository_that_is_recreated_meanwhile_takes_no_tags(lake: Any) -> None:
+async def test_a_repository_that_is_recreated_meanwhile_takes_no_tags(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     lake.graveler.repos["lake"].namespace = "local://the-other-life"
     assert (await tag(lake, *NEW)).status == 503
@@ -233,7 +240,7 @@ async def test_a_repository_that_is_recreated_meanwhile_takes_no_tags(lake: Any)
 
 
 @pytest.mark.parametrize("method", ["PUT", "DELETE"])
-async def test_only_objects_of_branches_take_tags(lake: Any, method: str) -> None:
+async def test_only_objects_of_branches_take_tags(lake: GatewayLake, method: str) -> None:
     lake.create("pond", tags=("v1",))
     body = document(*NEW) if method == "PUT" else b""
     for target, status, code in (
@@ -248,13 +255,15 @@ async def test_only_objects_of_branches_take_tags(lake: Any, method: str) -> Non
     assert lake.graveler.staged == []
 
 
-async def test_tags_of_what_is_not_there_are_not_told(lake: Any) -> None:
+async def test_tags_of_what_is_not_there_are_not_told(lake: GatewayLake) -> None:
     for target in ("/lake/main/absent", "/lake/nobranch/a"):
         reply = await lake.ask("GET", target, "tagging")
         assert (reply.status, reply.code) == (404, "NoSuchKey")
 
 
-async def test_who_may_only_write_sees_no_tags_and_who_may_only_read_sets_none(lake: Any) -> None:
+async def test_who_may_only_write_sees_no_tags_and_who_may_only_read_sets_none(
+    lake: GatewayLake,
+) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=OLD)
     reply = await lake.ask("GET", "/lake/main/a", "tagging", key="AKIAWRITER")
     assert (reply.status, reply.code) == (403, "AccessDenied")
@@ -264,7 +273,7 @@ async def test_who_may_only_write_sees_no_tags_and_who_may_only_read_sets_none(l
     assert lake.entry("lake", "main", "a").tags == TAGS
 
 
-async def test_a_bucket_view_shows_and_takes_tags(lake: Any) -> None:
+async def test_a_bucket_view_shows_and_takes_tags(lake: GatewayLake) -> None:
     lake.graveler.point("seen", "lake", "main")
     await lake.ask("PUT", "/seen/dir/a", body=SMALL, headers=OLD)
     assert await told(lake, "/seen/dir/a") == TAGS
@@ -286,7 +295,7 @@ def source(**headers: str) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("target", ["/lake/main/b", "/pond/main/b"])
-async def test_a_copy_has_the_tags_of_its_source_or_its_own(lake: Any, target: str) -> None:
+async def test_a_copy_has_the_tags_of_its_source_or_its_own(lake: GatewayLake, target: str) -> None:
     lake.create("pond")
     await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=OLD)
     for headers, tags in (
@@ -300,7 +309,7 @@ async def test_a_copy_has_the_tags_of_its_source_or_its_own(lake: Any, target: s
         assert await told(lake, target) == tags
 
 
-async def test_a_copy_of_an_object_onto_itself_may_change_its_tags(lake: Any) -> None:
+async def test_a_copy_of_an_object_onto_itself_may_change_its_tags(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=OLD)
     headers = source(tagging_directive="REPLACE", tagging="new=1")
     assert (await lake.ask("PUT", "/lake/main/a", headers=headers)).status == 200
@@ -308,7 +317,7 @@ async def test_a_copy_of_an_object_onto_itself_may_change_its_tags(lake: Any) ->
 
 
 @pytest.mark.parametrize("directive", ["MOVE", "", "replace"])
-async def test_other_directives_are_refused(lake: Any, directive: str) -> None:
+async def test_other_directives_are_refused(lake: GatewayLake, directive: str) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=OLD)
     headers = source(tagging_directive=directive)
     reply = await lake.ask("PUT", "/lake/main/b", headers=headers)
@@ -316,7 +325,7 @@ async def test_other_directives_are_refused(lake: Any, directive: str) -> None:
     assert b"<ArgumentName>x-amz-tagging-directive<" in reply.body
 
 
-async def test_the_tags_of_an_upload_are_those_of_its_object(lake: Any) -> None:
+async def test_the_tags_of_an_upload_are_those_of_its_object(lake: GatewayLake) -> None:
     begun = await lake.ask("POST", "/lake/main/a", "uploads", headers=OLD)
     upload = f"uploadId={begun.all('UploadId')[0]}"
     part = await lake.ask("PUT", "/lake/main/a", f"partNumber=1&{upload}", SMALL)
@@ -328,7 +337,7 @@ async def test_the_tags_of_an_upload_are_those_of_its_object(lake: Any) -> None:
     assert await told(lake) == TAGS
 
 
-async def test_a_form_has_tags_in_a_document(lake: Any) -> None:
+async def test_a_form_has_tags_in_a_document(lake: GatewayLake) -> None:
     fields = {"key": "main/a", "tagging": f"\n{document(*NEW).decode()}\n"}
     assert (await lake.post("lake", fields)).status == 204
     assert await told(lake) == NEW
@@ -346,13 +355,13 @@ async def test_a_form_has_tags_in_a_document(lake: Any) -> None:
         (document(*[(str(each), "") for each in range(11)]).decode(), "BadRequest"),
     ],
 )
-async def test_forms_with_tags_that_are_refused(lake: Any, field: str, code: str) -> None:
+async def test_forms_with_tags_that_are_refused(lake: GatewayLake, field: str, code: str) -> None:
     reply = await lake.post("lake", {"key": "main/a", "tagging": field})
     assert (reply.status, reply.code) == (400, code)
     assert await lake.blocks_of("lake") == []
 
 
-async def test_a_form_has_one_statement_of_tags(lake: Any) -> None:
+async def test_a_form_has_one_statement_of_tags(lake: GatewayLake) -> None:
     fields = {"key": "main/a", "tagging": document().decode(), **OLD}
     reply = await lake.post("lake", fields)
     assert (reply.status, reply.code) == (400, "InvalidArgument")
@@ -396,7 +405,7 @@ ELEVEN = [(f"k{number}", "") for number in range(TAGS_MAX + 1)]
     ],
 )
 async def test_tags_beyond_a_limit_are_refused_with_s3_s_sentences(
-    lake: Any, tags: list[tuple[str, str]], why: str
+    lake: GatewayLake, tags: list[tuple[str, str]], why: str
 ) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=OLD)
     pairs = "&".join(f"{quote(key)}={quote(value)}" for key, value in tags)
@@ -422,7 +431,9 @@ async def test_tags_beyond_a_limit_are_refused_with_s3_s_sentences(
         [("Case", "1"), ("case", "2"), ("notaws:a", "")],
     ],
 )
-async def test_tags_at_their_limits_come_back(lake: Any, tags: list[tuple[str, str]]) -> None:
+async def test_tags_at_their_limits_come_back(
+    lake: GatewayLake, tags: list[tuple[str, str]]
+) -> None:
     pairs = "&".join(f"{quote(key)}={quote(value)}" for key, value in tags)
     headers = {"x-amz-tagging": f"{pairs}&"}
     assert (await lake.ask("PUT", "/lake/main/b", body=SMALL, headers=headers)).status == 200
@@ -433,7 +444,7 @@ async def test_tags_at_their_limits_come_back(lake: Any, tags: list[tuple[str, s
 
 
 @pytest.mark.parametrize("value", ["a=1&a=2", "=1", "a=%FF"])
-async def test_a_header_that_is_no_list_of_tags_is_refused(lake: Any, value: str) -> None:
+async def test_a_header_that_is_no_list_of_tags_is_refused(lake: GatewayLake, value: str) -> None:
     reply = await lake.ask("PUT", "/lake/main/a", body=SMALL, headers={"x-amz-tagging": value})
     code, sentence = SENTENCES["header"]
     assert (reply.status, reply.code) == (400, code)
@@ -461,14 +472,14 @@ async def test_a_header_that_is_no_list_of_tags_is_refused(lake: Any, value: str
         (b"<Tagging>" + b" " * 65536 + b"<TagSet/></Tagging>", "MaxMessageLengthExceeded"),
     ],
 )
-async def test_other_documents_are_refused(lake: Any, body: bytes, code: str) -> None:
+async def test_other_documents_are_refused(lake: GatewayLake, body: bytes, code: str) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL, headers=OLD)
     reply = await lake.ask("PUT", "/lake/main/a", "tagging", body)
     assert (reply.status, reply.code) == (400, code)
     assert await told(lake) == TAGS
 
 
-async def test_the_document_is_checked_against_its_checksum(lake: Any) -> None:
+async def test_the_document_is_checked_against_its_checksum(lake: GatewayLake) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     wrong = {"content-md5": "AAAAAAAAAAAAAAAAAAAAAA=="}
     assert (await tag(lake, *NEW, headers=wrong)).code == "BadDigest"

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
-
+from gateway_lake import GatewayLake
 from s3_multipart import begin, crc32, sum_part
 
 FIRST, LAST = bytes(5 * 1024**2), b"the end"
 
 
-async def test_parts_are_listed_in_pages(lake: Any) -> None:
+async def test_parts_are_listed_in_pages(lake: GatewayLake) -> None:
     upload = await begin(lake, headers={"x-amz-checksum-algorithm": "CRC32"})
     for number in (1, 2, 3):
         await sum_part(lake, upload, number, LAST)
@@ -24,7 +23,7 @@ async def test_parts_are_listed_in_pages(lake: Any) -> None:
     assert second.all("IsTruncated") == ["false"]
 
 
-async def test_uploads_are_listed_by_prefix_and_in_pages(lake: Any) -> None:
+async def test_uploads_are_listed_by_prefix_and_in_pages(lake: GatewayLake) -> None:
     ids = {key: await begin(lake, key) for key in ("dev/z", "main/a/1", "main/a/2", "main/b")}
     ids["main/b again"] = await begin(lake, "main/b")
     every = await lake.ask("GET", "/lake", "uploads")
@@ -48,7 +47,7 @@ async def test_uploads_are_listed_by_prefix_and_in_pages(lake: Any) -> None:
     assert (sorted(seen), len(seen), pages) == (sorted(ids.values()), 5, 3)
 
 
-async def test_a_full_page_of_uploads_asks_for_no_further_branch(lake: Any) -> None:
+async def test_a_full_page_of_uploads_asks_for_no_further_branch(lake: GatewayLake) -> None:
     for key in ("dev/y", "dev/z", "main/a"):
         await begin(lake, key)
     lake.graveler.calls.clear()
@@ -57,7 +56,7 @@ async def test_a_full_page_of_uploads_asks_for_no_further_branch(lake: Any) -> N
     assert lake.graveler.calls.count("ListUploads") == 1
 
 
-async def test_rolled_up_uploads_continue_behind_their_prefix(lake: Any) -> None:
+async def test_rolled_up_uploads_continue_behind_their_prefix(lake: GatewayLake) -> None:
     ids = [await begin(lake, key) for key in ("main/a/1", "main/a/2", "main/b")]
     query = "uploads&prefix=main/&delimiter=/&max-uploads=1"
     first = await lake.ask("GET", "/lake", query)
@@ -70,7 +69,7 @@ async def test_rolled_up_uploads_continue_behind_their_prefix(lake: Any) -> None
     assert key.all("UploadId") == ids[1:]
 
 
-async def test_a_marker_that_is_no_upload_id(lake: Any) -> None:
+async def test_a_marker_that_is_no_upload_id(lake: GatewayLake) -> None:
     upload = await begin(lake, "main/a")
     bad = "upload-id-marker=none"
     refused = await lake.ask("GET", "/lake", f"uploads&key-marker=main/a&{bad}")
@@ -83,7 +82,7 @@ async def test_a_marker_that_is_no_upload_id(lake: Any) -> None:
     assert ignored.all("UploadId") == [upload]
 
 
-async def test_listings_of_nothing(lake: Any) -> None:
+async def test_listings_of_nothing(lake: GatewayLake) -> None:
     assert (await lake.ask("GET", "/lake", "uploads&prefix=main~1/")).all("Key") == []
     assert (await lake.ask("GET", "/lake", "uploads&prefix=/x")).all("Key") == []
     assert (await lake.ask("GET", "/lake", "uploads&max-uploads=0")).all("Key") == []

@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import pytest
 from bench.load.signing import Signer
+from gateway_lake import GatewayLake
 
 from tarn.gate.request_queue import LIMIT_MIN, WAIT_MAX_S
 from tarn_gateway.http import HttpLimits, HttpServer
@@ -53,7 +54,7 @@ class Client:
 class Gateway:
     """A lake behind a socket."""
 
-    def __init__(self, lake: Any, port: int) -> None:
+    def __init__(self, lake: GatewayLake, port: int) -> None:
         self.lake, self.port = lake, port
         self.clients: list[Client] = []
         host = f"127.0.0.1:{port}"
@@ -69,7 +70,7 @@ CONNECTIONS = LIMIT_MIN + 8
 
 
 @pytest.fixture
-async def gateway(lake: Any) -> AsyncIterator[Gateway]:
+async def gateway(lake: GatewayLake) -> AsyncIterator[Gateway]:
     server = HttpServer(
         lake.handler,
         HttpLimits(connections_max=CONNECTIONS, linger_s=0.1),
@@ -92,25 +93,26 @@ async def until(condition: Callable[[], bool]) -> None:
             await asyncio.sleep(0.001)
 
 
-async def refused_by_the_queue(lake: Any, asking: Coroutine[Any, Any, T]) -> T:
+async def refused_by_the_queue(lake: GatewayLake, asking: Coroutine[Any, Any, T]) -> T:
     """Has a request wait for its turn until it is refused; returns its answer."""
     while lake.queue.enters():
         pass
-    lake.queue._adapt = lambda _: None
-    async with asyncio.TaskGroup() as group:
-        asked = group.create_task(asking)
-        await until(lambda: lake.queue.length == 1)
-        while not asked.done():
-            lake.clock.advance(WAIT_MAX_S / 10)
-            await asyncio.sleep(0.011)
-    return asked.result()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(lake.queue, "_adapt", lambda _: None)
+        async with asyncio.TaskGroup() as group:
+            asked = group.create_task(asking)
+            await until(lambda: lake.queue.length == 1)
+            while not asked.done():
+                lake.clock.advance(WAIT_MAX_S / 10)
+                await asyncio.sleep(0.011)
+        return asked.result()
 
 
 # --- overload
 
 
 async def test_a_request_that_waits_too_long_is_refused_before_its_signature_and_body(
-    lake: Any,
+    lake: GatewayLake,
 ) -> None:
     reply = await refused_by_the_queue(lake, lake.ask("PUT", "/lake/main/a", body=b"x", tamper="0"))
     assert (reply.status, reply.code, reply.reads, reply.identified) == (503, "SlowDown", 0, False)
@@ -120,7 +122,7 @@ async def test_a_request_that_waits_too_long_is_refused_before_its_signature_and
     assert lake.meters.counter("gateway.shed").value == 1
 
 
-async def test_every_answer_gives_its_place_back(lake: Any) -> None:
+async def test_every_answer_gives_its_place_back(lake: GatewayLake) -> None:
     for key in ("AKIAADMIN", "AKIAUNKNOWN"):
         for method, target in (("PUT", "/lake/main/a"), ("GET", "/lake/main/b"), ("OPTIONS", "/")):
             await lake.ask(method, target, body=b"x" if method == "PUT" else b"", key=key)
@@ -148,27 +150,27 @@ async def test_large_bodies_take_no_place_however_fast_they_come(gateway: Gatewa
     size = 70_000  # more than a small body
     request = gateway.admin.request("PUT", "/lake/main/large", body=bytes(size))
     seen: list[int] = []
-    enter = lake.graveler._enter
 
-    def entered(name: str, call: Any) -> None:
+    def entered(name: str) -> None:
         if name == "stage":
             seen.append(lake.queue.under_way)
-        enter(name, call)
 
-    lake.graveler._enter = entered
+    lake.graveler.entered = entered
     client = await gateway.connect()
     client.writer.write(request.head)
-    await until(lambda: lake.traces._open and not lake.queue.under_way)
+    await until(lambda: bool(lake.traces._open) and not lake.queue.under_way)
     assert (await client.ask(request.body)).status == 200
     assert (seen, lake.queue.under_way) == ([0], 0)
     small = gateway.admin.request("PUT", "/lake/main/small", body=b"small").head
     client.writer.write(small[:-5])
-    await until(lambda: lake.traces._open and not lake.queue.under_way)
+    await until(lambda: bool(lake.traces._open) and not lake.queue.under_way)
     assert (await client.ask(small[-5:])).status == 200
     assert (seen, lake.queue.under_way) == ([0, 1], 0)
 
 
-async def test_a_connection_belongs_to_the_user_whom_it_had_last(gateway: Gateway) -> None:
+async def test_a_connection_belongs_to_the_user_whom_it_had_last(
+    gateway: Gateway, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Before its signature is verified, a request counts as one of the last user of its connection."""
     lake, seen = gateway.lake, []
     client = await gateway.connect()
@@ -182,7 +184,7 @@ async def test_a_connection_belongs_to_the_user_whom_it_had_last(gateway: Gatewa
         seen.append(tenant)
         lake.queue.resume()
 
-    lake.queue.wait = wait
+    monkeypatch.setattr(lake.queue, "wait", wait)
     await client.ask(gateway.reader.request("GET", "/lake/main/none").head)
     await (await gateway.connect()).ask(gateway.reader.request("GET", "/lake/main/none").head)
     assert seen == ["akiaadmin", ""]

@@ -13,6 +13,7 @@ import pytest
 from boto3.s3.transfer import TransferConfig
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from gateway_lake import GatewayLake
 
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_gateway.http import HttpLimits, HttpServer
@@ -36,7 +37,7 @@ TYPES = [
 
 
 @asynccontextmanager
-async def connected(lake: Any, **settings: str) -> AsyncIterator[Client]:
+async def connected(lake: GatewayLake, **settings: str) -> AsyncIterator[Client]:
     """Calls a method of a client in a thread, with `lake` as the bucket."""
     clock = SystemClock()
     server = HttpServer(
@@ -64,13 +65,13 @@ async def connected(lake: Any, **settings: str) -> AsyncIterator[Client]:
 
 
 @pytest.fixture
-async def s3(lake: Any) -> AsyncIterator[Client]:
+async def s3(lake: GatewayLake) -> AsyncIterator[Client]:
     async with connected(lake) as client:
         yield client
 
 
 @pytest.fixture
-async def plain(lake: Any) -> AsyncIterator[Client]:
+async def plain(lake: GatewayLake) -> AsyncIterator[Client]:
     """A client that adds no checksum by itself, as those of 2024."""
     async with connected(lake, request_checksum_calculation="when_required") as client:
         yield client
@@ -258,7 +259,7 @@ async def test_ranges_of_sources_are_copied_as_s3_does(s3: Client) -> None:
 
 
 async def test_a_managed_upload_is_read_back_part_by_part(
-    s3: Client, lake: Any, tmp_path: Any
+    s3: Client, lake: GatewayLake, tmp_path: Any
 ) -> None:
     path = tmp_path / "body"
     path.write_bytes(WHOLE)

@@ -10,18 +10,18 @@ from typing import Any
 import boto3
 import pytest
 from botocore.config import Config
+from gateway_lake import GatewayLake
 
 from tarn.core.errors import Kind, Reason
 from tarn_gateway.bodies.form import READING_MAX
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.signing.post_policy import check_policy
 
-Lake = Any
 KEY = {"key": "main/dir/a b"}
 BUCKET = {"bucket": "lake"}
 
 
-async def test_a_form_stores_an_object(lake: Lake) -> None:
+async def test_a_form_stores_an_object(lake: GatewayLake) -> None:
     fields = {
         "Key": "main/dir/a b",
         "Content-Type": "image/png",
@@ -44,12 +44,12 @@ async def test_a_form_stores_an_object(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 1, 70_000, 700_000])
-async def test_files_of_all_sizes(lake: Lake, size: int) -> None:
+async def test_files_of_all_sizes(lake: GatewayLake, size: int) -> None:
     assert (await lake.post("lake", KEY, b"\r" * size)).status == 204
     assert (await lake.ask("GET", "/lake/main/dir/a b")).body == b"\r" * size
 
 
-async def test_a_form_writes_through_a_view(lake: Lake) -> None:
+async def test_a_form_writes_through_a_view(lake: GatewayLake) -> None:
     lake.graveler.point("sales", "lake", "dev")
     assert (await lake.post("sales", {"key": "a"})).status == 204
     assert lake.entry("lake", "dev", "a").size == 4
@@ -61,7 +61,7 @@ async def test_a_form_writes_through_a_view(lake: Lake) -> None:
 
 
 async def test_a_view_that_is_pointed_elsewhere_meanwhile_is_to_be_repeated(
-    lake: Lake, failure: Any
+    lake: GatewayLake, failure: Any
 ) -> None:
     lake.graveler.point("sales", "lake", "dev")
     lake.graveler.fail["Stage"] = [failure(Kind.CONFLICT, Reason.BUCKET_MOVED, bucket="sales")]
@@ -82,7 +82,7 @@ async def test_a_view_that_is_pointed_elsewhere_meanwhile_is_to_be_repeated(
     ],
 )
 async def test_the_name_of_the_file(
-    lake: Lake, key: str, filename: str | None, stored: str
+    lake: GatewayLake, key: str, filename: str | None, stored: str
 ) -> None:
     starts = [BUCKET, ["starts-with", "$key", "main/"]]
     reply = await lake.post("lake", {"key": key}, filename=filename, conditions=starts)
@@ -90,7 +90,7 @@ async def test_the_name_of_the_file(
     assert list(lake.graveler.repos["lake"].branches["main"]) == [stored]
 
 
-async def test_the_policy_is_about_the_key_that_is_stored(lake: Lake) -> None:
+async def test_the_policy_is_about_the_key_that_is_stored(lake: GatewayLake) -> None:
     """The name of the file must not lead out of what the policy allows."""
     starts = [BUCKET, ["starts-with", "$key", "main/safe/"]]
     reply = await lake.post("lake", {"key": "${filename}"}, filename="x", conditions=starts)
@@ -98,7 +98,7 @@ async def test_the_policy_is_about_the_key_that_is_stored(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("wanted", ["200", "201", "204", "404", ""])
-async def test_the_status_that_the_form_wants(lake: Lake, wanted: str) -> None:
+async def test_the_status_that_the_form_wants(lake: GatewayLake, wanted: str) -> None:
     reply = await lake.post("lake", {**KEY, "success_action_status": wanted})
     assert reply.status == (int(wanted) if wanted in ("200", "201") else 204)
     if wanted == "201":
@@ -109,7 +109,7 @@ async def test_the_status_that_the_form_wants(lake: Lake, wanted: str) -> None:
         assert reply.body == b""
 
 
-async def test_redirects(lake: Lake) -> None:
+async def test_redirects(lake: GatewayLake) -> None:
     reply = await lake.post("lake", {**KEY, "success_action_redirect": "https://app/done?x=1#top"})
     assert (reply.status, reply.body) == (303, b"")
     parts = urllib.parse.urlsplit(reply.headers["location"])
@@ -137,7 +137,7 @@ async def test_redirects(lake: Lake) -> None:
         "https://a/" + "x" * 5000,
     ],
 )
-async def test_a_url_that_cannot_be_one_is_no_redirect(lake: Lake, url: str) -> None:
+async def test_a_url_that_cannot_be_one_is_no_redirect(lake: GatewayLake, url: str) -> None:
     reply = await lake.post("lake", {**KEY, "success_action_redirect": url})
     assert reply.status == 204
     assert "\r" not in reply.headers["location"]
@@ -174,7 +174,7 @@ async def test_a_url_that_cannot_be_one_is_no_redirect(lake: Lake, url: str) -> 
     ],
 )
 async def test_who_may_not_send_it(
-    lake: Lake, more: dict[str, Any], status: int, code: str
+    lake: GatewayLake, more: dict[str, Any], status: int, code: str
 ) -> None:
     reply = await lake.post("lake", KEY, b"x" * 500_000, **more)
     assert (reply.status, reply.code) == (status, code)
@@ -183,13 +183,13 @@ async def test_who_may_not_send_it(
     assert await lake.blocks_of("lake") == []
 
 
-async def test_an_anonymous_form_is_refused(lake: Lake) -> None:
+async def test_an_anonymous_form_is_refused(lake: GatewayLake) -> None:
     names = ("policy", "x-amz-signature", "x-amz-date", "x-amz-credential", "x-amz-algorithm")
     reply = await lake.post("lake", KEY, replaced=dict.fromkeys(names))
     assert (reply.status, reply.code, reply.identified) == (403, "AccessDenied", False)
 
 
-async def test_a_form_is_good_for_its_time_only(lake: Lake) -> None:
+async def test_a_form_is_good_for_its_time_only(lake: GatewayLake) -> None:
     policy = {"expiration": "2020-01-01T00:00:00.000Z", "conditions": []}
     reply = await lake.post("lake", KEY, policy=policy)
     assert (reply.status, reply.code) == (403, "AccessDenied")
@@ -217,7 +217,7 @@ async def test_a_form_is_good_for_its_time_only(lake: Lake) -> None:
     ],
 )  # fmt: skip
 async def test_what_a_policy_does_not_allow(
-    lake: Lake, conditions: list[Any], fields: dict[str, str], told: str
+    lake: GatewayLake, conditions: list[Any], fields: dict[str, str], told: str
 ) -> None:
     reply = await lake.post("lake", {**KEY, **fields}, conditions=conditions)
     assert (reply.status, reply.code) == (403, "AccessDenied")
@@ -226,7 +226,7 @@ async def test_what_a_policy_does_not_allow(
     assert lake.graveler.calls == []
 
 
-async def test_what_a_policy_allows(lake: Lake) -> None:
+async def test_what_a_policy_allows(lake: GatewayLake) -> None:
     conditions = [
         {"bUcKeT": "lake"},
         ["StArTs-WiTh", "$KeY", "main/"],
@@ -250,7 +250,7 @@ async def test_what_a_policy_allows(lake: Lake) -> None:
         (0, [0, 0], ""),
     ],
 )
-async def test_sizes(lake: Lake, size: int, bounds: list[Any], code: str) -> None:
+async def test_sizes(lake: GatewayLake, size: int, bounds: list[Any], code: str) -> None:
     conditions = [BUCKET, KEY, ["content-length-range", *bounds]]
     reply = await lake.post("lake", KEY, b"x" * size, conditions=conditions)
     assert (reply.status, code and reply.code) == (400 if code else 204, code)
@@ -259,7 +259,7 @@ async def test_sizes(lake: Lake, size: int, bounds: list[Any], code: str) -> Non
         assert lake.graveler.repos["lake"].branches["main"] == {}
 
 
-async def test_a_file_that_must_be_too_large_is_not_received(lake: Lake) -> None:
+async def test_a_file_that_must_be_too_large_is_not_received(lake: GatewayLake) -> None:
     conditions = [BUCKET, KEY, ["content-length-range", 0, 10]]
     reply = await lake.post("lake", KEY, b"x" * 900_000, conditions=conditions)
     assert (reply.code, reply.reads) == ("EntityTooLarge", 1)
@@ -307,7 +307,7 @@ ONE = "Invalid Simple-Condition: Simple-Conditions must have exactly one propert
         (only(["content-length-range", "x", "1"]), "Invalid JSON."),
     ],
 )  # fmt: skip
-async def test_policies_that_cannot_be_read(lake: Lake, policy: Any, told: str) -> None:
+async def test_policies_that_cannot_be_read(lake: GatewayLake, policy: Any, told: str) -> None:
     reply = await lake.post("lake", KEY, policy=policy)
     assert (reply.status, reply.code) == (400, "InvalidPolicyDocument")
     assert reply.message == f"Invalid Policy: {told}"
@@ -343,7 +343,7 @@ def test_policies_that_are_none(text: bytes, told: str) -> None:
     ],
 )  # fmt: skip
 async def test_a_field_of_the_signature_is_named(
-    lake: Lake, field: str, value: str | None, name: str, told: str
+    lake: GatewayLake, field: str, value: str | None, name: str, told: str
 ) -> None:
     reply = await lake.post("lake", KEY, replaced={field: value})
     assert (reply.status, reply.code) == (400, "InvalidArgument")
@@ -352,7 +352,7 @@ async def test_a_field_of_the_signature_is_named(
     assert reply.element("ArgumentValue") == (value or "")
 
 
-async def test_a_wrong_signature_shows_what_was_to_be_signed(lake: Lake) -> None:
+async def test_a_wrong_signature_shows_what_was_to_be_signed(lake: GatewayLake) -> None:
     reply = await lake.post("lake", KEY, replaced={"x-amz-signature": "wrong", "policy": "e30="})
     shown = {
         "AWSAccessKeyId": "AKIAADMIN",
@@ -385,7 +385,7 @@ async def test_a_wrong_signature_shows_what_was_to_be_signed(lake: Lake) -> None
         ({**KEY, "x-ignore-a": "x" * 30_000}, "MaxPostPreDataLengthExceededError"),
     ],
 )
-async def test_forms_that_are_refused(lake: Lake, fields: dict[str, str], code: str) -> None:
+async def test_forms_that_are_refused(lake: GatewayLake, fields: dict[str, str], code: str) -> None:
     reply = await lake.post("lake", fields)
     assert (reply.status, reply.code) == (400, code)
     assert await lake.blocks_of("lake") == []
@@ -406,7 +406,7 @@ async def test_forms_that_are_refused(lake: Lake, fields: dict[str, str], code: 
     ],
 )
 async def test_what_a_form_cannot_ask_for(
-    lake: Lake, fields: dict[str, str], headers: dict[str, str]
+    lake: GatewayLake, fields: dict[str, str], headers: dict[str, str]
 ) -> None:
     reply = await lake.post("lake", {**KEY, **fields}, headers=headers)
     code = {"public-read": "AccessControlListNotSupported", "GLACIER": "InvalidStorageClass"}.get(
@@ -416,12 +416,12 @@ async def test_what_a_form_cannot_ask_for(
     assert lake.graveler.calls == []
 
 
-async def test_a_checksum_is_verified_and_stored(lake: Lake) -> None:
+async def test_a_checksum_is_verified_and_stored(lake: GatewayLake) -> None:
     reply = await lake.post("lake", {**KEY, "x-amz-checksum-crc32": "O4unxw=="})
     assert (reply.status, reply.headers["x-amz-checksum-crc32"]) == (204, "O4unxw==")
 
 
-async def test_a_form_that_breaks_off_stores_nothing(lake: Lake) -> None:
+async def test_a_form_that_breaks_off_stores_nothing(lake: GatewayLake) -> None:
     whole = await lake.post("lake", {"key": "main/first"})
     assert whole.status == 204
     for received in (b"--limit\r\n", b"--limit\r\nContent-Disposition: form-data; name=a\r\n\r\n1"):
@@ -430,14 +430,14 @@ async def test_a_form_that_breaks_off_stores_nothing(lake: Lake) -> None:
     assert list(lake.graveler.repos["lake"].branches["main"]) == ["first"]
 
 
-async def test_a_form_without_its_end_stores_nothing(lake: Lake) -> None:
+async def test_a_form_without_its_end_stores_nothing(lake: GatewayLake) -> None:
     """Content-Length fits, but the last boundary is missing."""
     reply = await lake.post("lake", KEY, b"text\r\n--limit", replaced={})
     assert reply.code == "MalformedPOSTRequest"
     assert await lake.blocks_of("lake") == []
 
 
-async def test_a_post_that_is_no_form(lake: Lake) -> None:
+async def test_a_post_that_is_no_form(lake: GatewayLake) -> None:
     reply = await lake.ask("POST", "/lake", body=b"key=main/a")
     assert (reply.status, reply.code) == (412, "PreconditionFailed")
     assert b"enclosure-type multipart/form-data" in reply.body
@@ -448,7 +448,7 @@ async def test_a_post_that_is_no_form(lake: Lake) -> None:
     assert (broken.status, broken.code) == (400, "MalformedPOSTRequest")
 
 
-async def test_only_so_many_forms_are_received_for_strangers(lake: Lake) -> None:
+async def test_only_so_many_forms_are_received_for_strangers(lake: GatewayLake) -> None:
     lake.handler._forms.reading = READING_MAX
     reply = await lake.post("lake", KEY)
     assert (reply.status, reply.code, reply.reads) == (503, "SlowDown", 0)
@@ -458,7 +458,7 @@ async def test_only_so_many_forms_are_received_for_strangers(lake: Lake) -> None
     assert lake.handler._forms.reading == READING_MAX - 1
 
 
-async def test_a_page_reads_the_answer(lake: Lake) -> None:
+async def test_a_page_reads_the_answer(lake: GatewayLake) -> None:
     lake.graveler.cors["lake"] = json.dumps(
         {"CORSRules": [{"AllowedOrigins": ["*"], "AllowedMethods": ["POST"]}]}
     )
@@ -475,7 +475,7 @@ async def test_a_form_is_audited_as_a_write(audited: Any) -> None:
     assert (record["operation"], record["resource"]) == ("s3:PostObject", resource)
 
 
-async def test_boto3_signs_forms_that_are_accepted(lake: Lake) -> None:
+async def test_boto3_signs_forms_that_are_accepted(lake: GatewayLake) -> None:
     client = boto3.client(
         "s3",
         endpoint_url="http://s3.test",

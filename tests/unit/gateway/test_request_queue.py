@@ -16,11 +16,19 @@ from tarn.gate.request_queue import (
     LIMIT_MAX,
     LIMIT_MIN,
     WAIT_MAX_S,
+    RequestQueue,
 )
 from tarn.telemetry.meters import Meters
 from tarn_gateway.overload import OverloadedError, request_queue
 
 pytestmark = pytest.mark.timeout(20)
+
+
+class StillQueue(RequestQueue):
+    """A queue whose limit does not move."""
+
+    def _adapt(self, began: float) -> None:
+        pass
 
 
 class World:
@@ -29,15 +37,14 @@ class World:
     def __init__(self) -> None:
         self.clock = ManualClock()
         self.meters = Meters()
-        self.queue = request_queue(self.clock, self.meters)
+        # Only the ends of requests let others in, unless a test says otherwise.
+        self.queue = StillQueue(self.clock, OverloadedError, self.meters.counter("gateway.shed"))
         self.let_in: list[str] = []
         self.refused: list[str] = []
         self.spawned = TaskSet()
         self.tasks: list[asyncio.Task[None]] = []
         while self.queue.enters():
             pass
-        # Only the ends of requests let others in, unless a test says otherwise.
-        self.queue._adapt = lambda began: None  # type: ignore[method-assign]  # noqa: ARG005
 
     async def arrive(self, tenant: str, count: int = 1) -> None:
         for _ in range(count):
@@ -129,7 +136,9 @@ async def test_refusals_take_less_time_than_answers(world: World) -> None:
     assert 50 <= len(world.refused) - before < 60
 
 
-async def test_refusals_come_soon_when_there_is_room_again(world: World) -> None:
+async def test_refusals_come_soon_when_there_is_room_again(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await world.arrive("a", 400)
     await world.pass_time(WAIT_MAX_S + 0.1)
     await world.end(LIMIT_MIN)
@@ -142,7 +151,7 @@ async def test_refusals_come_soon_when_there_is_room_again(world: World) -> None
         looks += 1
         look(loop)
 
-    world.queue._look = counted  # type: ignore[method-assign]
+    monkeypatch.setattr(world.queue, "_look", counted)
     await until(lambda: len(world.refused) == 400)
     assert looks < (400 - before) / 8
 
@@ -167,7 +176,9 @@ async def test_a_client_that_leaves_gives_its_turn_to_the_next_one(world: World)
     assert world.queue.under_way == LIMIT_MIN
 
 
-async def test_one_that_leaves_while_it_is_refused_gives_no_place_back(world: World) -> None:
+async def test_one_that_leaves_while_it_is_refused_gives_no_place_back(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await world.arrive("a")
     await world.pass_time(WAIT_MAX_S - 0.05)
     world.clock.advance(0.1)
@@ -178,7 +189,7 @@ async def test_one_that_leaves_while_it_is_refused_gives_no_place_back(world: Wo
             refuse()
             world.tasks[0].cancel()
 
-        world.queue._refuse = and_leave  # type: ignore[method-assign]
+        monkeypatch.setattr(world.queue, "_refuse", and_leave)
         await asyncio.sleep(0.011)
     assert world.queue.under_way == LIMIT_MIN
 

@@ -10,6 +10,7 @@ import pytest
 from botocore.auth import HmacV1Auth, HmacV1QueryAuth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from gateway_lake import GatewayLake
 
 from tarn_gateway.grants import Authenticator
 from tarn_gateway.http import BodyReader, Headers, Request
@@ -17,13 +18,11 @@ from tarn_gateway.router import _LIST_TYPE, _PARAMETERS
 from tarn_gateway.signing.sigv2 import NOT_COVERED, SIGNED, mismatch, parse_sigv2
 from tarn_gateway.signing.sigv4 import SigV4Policy
 
-Lake = Any
-
 DAY_S = 86_400
 
 
 @pytest.fixture
-def old(lake: Lake) -> Lake:
+def old(lake: GatewayLake) -> GatewayLake:
     """A gateway that accepts version 2."""
     lake.handler._authenticator = Authenticator(
         lake.access, lake.clock, SigV4Policy(), timeout_s=10.0, sigv2_domains=("s3.test",)
@@ -32,7 +31,7 @@ def old(lake: Lake) -> Lake:
 
 
 def signed(
-    lake: Lake,
+    lake: GatewayLake,
     method: str,
     target: str,
     query: str = "",
@@ -53,7 +52,7 @@ def signed(
 
 
 def presigned(
-    lake: Lake,
+    lake: GatewayLake,
     method: str,
     target: str,
     query: str = "",
@@ -71,7 +70,7 @@ def presigned(
     return AWSRequest(method, request.url)
 
 
-async def test_version_2_is_refused_unless_it_is_accepted(lake: Lake) -> None:
+async def test_version_2_is_refused_unless_it_is_accepted(lake: GatewayLake) -> None:
     for request in (signed(lake, "GET", "/lake/main/a"), presigned(lake, "GET", "/lake/main/a")):
         reply = await lake.send(request)
         assert (reply.status, reply.code) == (400, "InvalidRequest")
@@ -79,7 +78,7 @@ async def test_version_2_is_refused_unless_it_is_accepted(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("key", ["main/a", "main/ü b+c", "main/a//b/..", "main/%2F~'(x)"])
-async def test_objects_are_written_read_and_listed(old: Lake, key: str) -> None:
+async def test_objects_are_written_read_and_listed(old: GatewayLake, key: str) -> None:
     put = signed(
         old,
         "PUT",
@@ -98,7 +97,7 @@ async def test_objects_are_written_read_and_listed(old: Lake, key: str) -> None:
     assert (await old.send(signed(old, "DELETE", f"/lake/{key}"))).status == 204
 
 
-async def test_the_bucket_may_be_in_the_host(old: Lake) -> None:
+async def test_the_bucket_may_be_in_the_host(old: GatewayLake) -> None:
     await old.ask("PUT", "/lake/main/a", body=b"1")
     request = signed(old, "GET", "/main/a", auth_path="/lake/main/a")
     assert (await old.send(request, host="lake.s3.test")).status == 200
@@ -109,7 +108,7 @@ async def test_the_bucket_may_be_in_the_host(old: Lake) -> None:
     assert (await old.send(request, host="lake.s3.test")).code == "SignatureDoesNotMatch"
 
 
-async def test_multipart_uploads_and_deletes_of_many(old: Lake) -> None:
+async def test_multipart_uploads_and_deletes_of_many(old: GatewayLake) -> None:
     begun = await old.send(signed(old, "POST", "/lake/main/big", "uploads"))
     (upload_id,) = begun.all("UploadId")
     part = signed(
@@ -127,13 +126,13 @@ async def test_multipart_uploads_and_deletes_of_many(old: Lake) -> None:
     assert deleted.all("Key") == ["main/big"]
 
 
-async def test_a_body_that_is_not_that_of_content_md5_is_refused(old: Lake) -> None:
+async def test_a_body_that_is_not_that_of_content_md5_is_refused(old: GatewayLake) -> None:
     md5 = "1B2M2Y8AsgTpgAmY7PhCfg=="  # of nothing
     request = signed(old, "PUT", "/lake/main/a", body=b"x", headers={"content-md5": md5})
     assert (await old.send(request, b"x")).code == "BadDigest"
 
 
-async def test_metadata_of_a_presigned_url_is_stored(old: Lake) -> None:
+async def test_metadata_of_a_presigned_url_is_stored(old: GatewayLake) -> None:
     headers = {"x-amz-meta-a": "1", "content-type": "text/csv"}
     request = presigned(old, "PUT", "/lake/main/a", headers=headers)
     assert (await old.send(request, b"1", length=1)).status == 200
@@ -141,7 +140,7 @@ async def test_metadata_of_a_presigned_url_is_stored(old: Lake) -> None:
     assert (got.headers["x-amz-meta-a"], got.headers["content-type"]) == ("1", "text/csv")
 
 
-async def test_answers_may_be_given_other_headers(old: Lake) -> None:
+async def test_answers_may_be_given_other_headers(old: GatewayLake) -> None:
     await old.ask("PUT", "/lake/main/a", body=b"1")
     query = urlencode({"response-content-disposition": 'attachment; filename="a b.csv"'})
     got = await old.send(presigned(old, "GET", "/lake/main/a", query))
@@ -151,7 +150,7 @@ async def test_answers_may_be_given_other_headers(old: Lake) -> None:
 # ---- what is covered
 
 
-async def test_what_is_signed_cannot_be_changed(old: Lake) -> None:
+async def test_what_is_signed_cannot_be_changed(old: GatewayLake) -> None:
     await old.ask("PUT", "/lake/main/a", body=b"1")
     headers = {"content-type": "text/csv", "x-amz-meta-a": "1", "content-md5": "x"}
 
@@ -188,7 +187,7 @@ async def test_what_is_signed_cannot_be_changed(old: Lake) -> None:
             assert (await old.send(other)).code == "SignatureDoesNotMatch", (method, url)
 
 
-async def test_parameters_that_select_operations_are_covered_or_refused(old: Lake) -> None:
+async def test_parameters_that_select_operations_are_covered_or_refused(old: GatewayLake) -> None:
     """Whoever holds a presigned URL could add them."""
     assert _PARAMETERS - SIGNED - {_LIST_TYPE} == NOT_COVERED
     for name in ("attributes", "ownershipControls", "%61ttributes"):
@@ -197,7 +196,7 @@ async def test_parameters_that_select_operations_are_covered_or_refused(old: Lak
             assert (reply.status, reply.code) == (403, "AccessDenied")
 
 
-async def test_line_ends_do_not_shift_what_is_signed(old: Lake) -> None:
+async def test_line_ends_do_not_shift_what_is_signed(old: GatewayLake) -> None:
     """A text of somebody else's choice, such as the name of a file, must not stand for another resource."""
     for query in (
         "response-content-disposition=x%0A/lake/main/secret",
@@ -212,7 +211,7 @@ async def test_line_ends_do_not_shift_what_is_signed(old: Lake) -> None:
 # ---- who, and when
 
 
-async def test_strangers_and_wrong_secrets_are_refused(old: Lake) -> None:
+async def test_strangers_and_wrong_secrets_are_refused(old: GatewayLake) -> None:
     unknown = await old.send(signed(old, "GET", "/lake/main/a", key="AKIANOBODY"))
     assert unknown.code == "InvalidAccessKeyId"
     request = signed(old, "GET", "/lake/main/a")
@@ -233,12 +232,12 @@ async def test_strangers_and_wrong_secrets_are_refused(old: Lake) -> None:
         assert not reply.identified
 
 
-async def test_permissions_are_those_of_the_user(old: Lake) -> None:
+async def test_permissions_are_those_of_the_user(old: GatewayLake) -> None:
     reply = await old.send(signed(old, "PUT", "/lake/main/a", key="AKIAREADER"), b"")
     assert (reply.status, reply.code) == (403, "AccessDenied")
 
 
-async def test_a_mismatch_shows_what_was_signed_but_no_session_token(old: Lake) -> None:
+async def test_a_mismatch_shows_what_was_signed_but_no_session_token(old: GatewayLake) -> None:
     request = signed(old, "GET", "/lake/main/a")
     request.headers["x-amz-meta-a"] = "1"
     assert "x-amz-meta-a:1\n/lake/main/a" in (await old.send(request)).body.decode()
@@ -259,7 +258,7 @@ async def test_a_mismatch_shows_what_was_signed_but_no_session_token(old: Lake) 
     assert b"x-amz-security-token:hush\n" in parsed.strings_to_sign[0]
 
 
-async def test_a_session_token_goes_to_auth(old: Lake) -> None:
+async def test_a_session_token_goes_to_auth(old: GatewayLake) -> None:
     headers = {"x-amz-security-token": "t"}
     for request in (
         signed(old, "GET", "/lake/main/a", headers=headers),
@@ -269,12 +268,12 @@ async def test_a_session_token_goes_to_auth(old: Lake) -> None:
 
 
 @pytest.mark.parametrize("skew_s", [-901.0, 901.0, -DAY_S])
-async def test_a_request_of_another_time_is_refused(old: Lake, skew_s: float) -> None:
+async def test_a_request_of_another_time_is_refused(old: GatewayLake, skew_s: float) -> None:
     reply = await old.send(signed(old, "GET", "/lake/main/a", skew_s=skew_s))
     assert (reply.status, reply.code) == (403, "RequestTimeTooSkewed")
 
 
-async def test_x_amz_date_takes_the_place_of_date(old: Lake) -> None:
+async def test_x_amz_date_takes_the_place_of_date(old: GatewayLake) -> None:
     await old.ask("PUT", "/lake/main/a", body=b"1")
     for date in (formatdate(old.clock.now_us() / 1e6, usegmt=True), "nonsense", ""):
         request = AWSRequest("GET", "http://s3.test/lake/main/a", headers={"x-amz-date": date})
@@ -290,7 +289,7 @@ async def test_x_amz_date_takes_the_place_of_date(old: Lake) -> None:
     assert (await old.send(request)).code == "AccessDenied"
 
 
-async def test_a_presigned_url_ends(old: Lake) -> None:
+async def test_a_presigned_url_ends(old: GatewayLake) -> None:
     await old.ask("PUT", "/lake/main/a", body=b"1")
     request = presigned(old, "GET", "/lake/main/a", expires_s=60)
     assert (await old.send(request)).status == 200
@@ -309,19 +308,21 @@ async def test_a_presigned_url_ends(old: Lake) -> None:
         "AWSAccessKeyId=&Signature=AAAAAAAAAAAAAAAAAAAAAAAAAAA%3D&Expires=99999999999",
     ],
 )
-async def test_half_of_a_presigned_url_is_refused(old: Lake, query: str) -> None:
+async def test_half_of_a_presigned_url_is_refused(old: GatewayLake, query: str) -> None:
     reply = await old.send(AWSRequest("GET", f"http://s3.test/lake/main/a?{query}"))
     assert (reply.status, reply.code) == (403, "AccessDenied")
 
 
-async def test_two_kinds_of_authentication_are_refused(old: Lake) -> None:
+async def test_two_kinds_of_authentication_are_refused(old: GatewayLake) -> None:
     request = presigned(old, "GET", "/lake/main/a")
     for claim in ("AWS AKIAADMIN:x", "AWS4-HMAC-SHA256 Credential=x"):
         both = AWSRequest("GET", request.url, headers={"Authorization": claim})
         assert (await old.send(both)).code == "InvalidArgument"
 
 
-async def test_version_4_is_accepted_beside_it_and_chunks_signed_by_it_are_not(old: Lake) -> None:
+async def test_version_4_is_accepted_beside_it_and_chunks_signed_by_it_are_not(
+    old: GatewayLake,
+) -> None:
     assert (await old.ask("PUT", "/lake/main/a", body=b"1")).status == 200
     mode = "STREAMING-AWS4-HMAC-SHA256-PAYLOAD"
     headers = {"x-amz-content-sha256": mode}
@@ -330,7 +331,9 @@ async def test_version_4_is_accepted_beside_it_and_chunks_signed_by_it_are_not(o
 
 
 @pytest.mark.parametrize("accepts", [False, True])
-async def test_version_4a_is_refused_by_name(lake: Lake, old: Lake, accepts: bool) -> None:
+async def test_version_4a_is_refused_by_name(
+    lake: GatewayLake, old: GatewayLake, accepts: bool
+) -> None:
     if not accepts:
         lake.handler._authenticator = lake.authenticator
     claim = "AWS4-ECDSA-P256-SHA256 Credential=AKIAADMIN/20261101/s3/aws4_request, Signature=00"

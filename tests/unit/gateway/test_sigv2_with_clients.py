@@ -15,6 +15,7 @@ import pytest
 from botocore import UNSIGNED
 from botocore.config import Config
 from botocore.exceptions import ClientError
+from gateway_lake import GatewayLake
 
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_gateway.grants import Authenticator
@@ -22,7 +23,6 @@ from tarn_gateway.http import HttpLimits, HttpServer
 from tarn_gateway.signing.sigv4 import SigV4Policy
 
 pytestmark = pytest.mark.timeout(60)
-Lake = Any
 BODY = b"rows" * 50_000
 OF_PARTS = b"p" * (5 << 20) + b"q"
 
@@ -33,7 +33,7 @@ def session() -> boto3.session.Session:
 
 
 @pytest.fixture
-async def connect(lake: Lake) -> AsyncIterator[Callable[[Any], Any]]:
+async def connect(lake: GatewayLake) -> AsyncIterator[Callable[[Any], Any]]:
     """Makes clients of a gateway that accepts version 2; `sales` shows `lake/main` to everyone."""
     lake.handler._authenticator = Authenticator(
         lake.access, lake.clock, SigV4Policy(), timeout_s=10.0, sigv2_domains=("s3.test",)
@@ -136,7 +136,7 @@ def _read(s3: Any) -> None:
 
 
 async def test_boto3_reads_a_public_bucket_without_a_key(
-    lake: Lake, connect: Callable[[Any], Any]
+    lake: GatewayLake, connect: Callable[[Any], Any]
 ) -> None:
     await lake.ask("PUT", "/lake/main/a", body=b"text")
     await asyncio.to_thread(_read, connect(UNSIGNED))

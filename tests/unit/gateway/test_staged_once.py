@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import base64
 import zlib
-from typing import Any
 from urllib.parse import quote
 
 import pytest
+from gateway_lake import GatewayLake
 
 from tarn.core.entry import Entry, pack
 from tarn_gateway.operations.completing import Expected, plan_object
@@ -47,7 +47,7 @@ class Contended(dict[str, bytes]):
     ],
 )
 async def test_a_newer_write_survives_the_request_that_it_follows(
-    lake: Any, method: str, source: str, headers: dict[str, str], body: bytes
+    lake: GatewayLake, method: str, source: str, headers: dict[str, str], body: bytes
 ) -> None:
     lake.create("pond")
     for repository in ("lake", "pond"):
@@ -61,7 +61,7 @@ async def test_a_newer_write_survives_the_request_that_it_follows(
 
 
 async def test_a_write_whose_condition_is_broken_is_refused_before_anything_is_staged(
-    lake: Any,
+    lake: GatewayLake,
 ) -> None:
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     blocks, calls = await lake.blocks_of("lake"), len(lake.graveler.calls)
@@ -72,7 +72,9 @@ async def test_a_write_whose_condition_is_broken_is_refused_before_anything_is_s
     assert await lake.blocks_of("lake") == blocks
 
 
-async def test_a_copy_between_repositories_has_the_checksum_that_was_asked_for(lake: Any) -> None:
+async def test_a_copy_between_repositories_has_the_checksum_that_was_asked_for(
+    lake: GatewayLake,
+) -> None:
     lake.create("pond")
     await lake.ask("PUT", "/lake/main/a", body=SMALL)
     headers = {"x-amz-copy-source": "lake/main/a", "x-amz-checksum-algorithm": "CRC32"}
@@ -81,7 +83,7 @@ async def test_a_copy_between_repositories_has_the_checksum_that_was_asked_for(l
     assert (checksum.algorithm, checksum.value) == ("CRC32", crc32(SMALL))
 
 
-async def test_a_continuation_token_with_anything_added_is_refused(lake: Any) -> None:
+async def test_a_continuation_token_with_anything_added_is_refused(lake: GatewayLake) -> None:
     for path in ("a", "b", "c"):
         await lake.ask("PUT", f"/lake/main/{path}", body=SMALL)
     page = await lake.ask("GET", "/lake", "list-type=2&prefix=main/&max-keys=1")

@@ -8,6 +8,7 @@ from hashlib import md5
 from typing import Any
 
 import pytest
+from gateway_lake import GatewayLake
 
 SECONDS = 20.0
 GRANT_SECONDS = 60.0
@@ -18,7 +19,7 @@ MD5 = {"content-md5": b64encode(md5(DELETE, usedforsecurity=False).digest()).dec
 
 
 @pytest.fixture
-async def slow(lake: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
+async def slow(lake: GatewayLake, monkeypatch: pytest.MonkeyPatch) -> Any:
     """A lake with the object `main/a`; each call to auth and graveler is answered when its time is almost over."""
     assert (await lake.ask("PUT", "/lake/main/a", body=b"1")).status == 200
     lake.clock.advance(GRANT_SECONDS + 1)
@@ -74,7 +75,7 @@ async def test_a_small_conditional_put_looks_up_its_key_in_a_time_of_its_own(slo
 
 
 async def test_a_slow_body_takes_nothing_from_the_time_of_the_calls_behind_it(
-    lake: Any, monkeypatch: pytest.MonkeyPatch
+    lake: GatewayLake, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put = lake.blocks.put
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
+from gateway_lake import GatewayLake
 from opentelemetry.sdk.resources import Resource
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -17,7 +17,7 @@ TRACE = "0af7651916cd43dd8448eb211c80319c"
 
 
 @pytest.fixture
-def spans(lake: Any) -> InMemorySpanExporter:
+def spans(lake: GatewayLake) -> InMemorySpanExporter:
     """The spans of requests that a client had traced; no other is."""
     exporter, rng = InMemorySpanExporter(), random.Random(1)
     sink = SpanSink(SimpleSpanProcessor(exporter), Resource.get_empty(), rng)
@@ -26,7 +26,7 @@ def spans(lake: Any) -> InMemorySpanExporter:
 
 
 async def test_the_answer_of_a_traced_request_names_its_span(
-    lake: Any, spans: InMemorySpanExporter
+    lake: GatewayLake, spans: InMemorySpanExporter
 ) -> None:
     headers = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-01"}
     for key, status in (("AKIAADMIN", 200), ("AKIAUNKNOWN", 403)):
@@ -38,7 +38,9 @@ async def test_the_answer_of_a_traced_request_names_its_span(
         assert reply.headers["traceresponse"] == f"00-{TRACE}-{span.context.span_id:016x}-01"
 
 
-async def test_other_answers_have_no_such_header(lake: Any, spans: InMemorySpanExporter) -> None:
+async def test_other_answers_have_no_such_header(
+    lake: GatewayLake, spans: InMemorySpanExporter
+) -> None:
     unsampled = {"traceparent": f"00-{TRACE}-b7ad6b7169203331-00"}
     for headers in ({}, unsampled):
         for key in ("AKIAADMIN", "AKIAUNKNOWN"):

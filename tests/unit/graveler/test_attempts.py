@@ -47,13 +47,15 @@ async def test_an_answer_that_the_read_does_not_settle_stays_unknown(
 
 
 async def test_a_settling_read_that_is_refused_makes_no_refusal_of_the_write(
-    lake: Lake, rows: Partition
+    lake: Lake,
+    rows: Partition,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     async def get_many(*_: object, **__: object) -> list[Versioned | None]:
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "refused")
 
     lake.kv.lose("set_if", KEY, applied=True)
-    lake.kv.get_many = get_many  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "get_many", get_many)
     with pytest.raises(OutcomeUnknownError):
         await set_settled(lake.kv, rows, KEY, b"1", None)
 

@@ -23,7 +23,9 @@ def refused() -> TarnError:
     return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the list's partition does not answer")
 
 
-def refuse_drop_list(lake: Lake, answer: TarnError, *, is_raised: bool) -> None:
+def refuse_drop_list(
+    patch: pytest.MonkeyPatch, lake: Lake, answer: TarnError, *, is_raised: bool
+) -> None:
     """The store fails for the partitions of the drop list."""
     write = lake.kv.set_many
 
@@ -34,7 +36,7 @@ def refuse_drop_list(lake: Lake, answer: TarnError, *, is_raised: bool) -> None:
             raise answer
         return [answer for _ in groups]
 
-    lake.kv.set_many = set_many  # type: ignore[method-assign]
+    patch.setattr(lake.kv, "set_many", set_many)
 
 
 async def record(lake: Lake) -> Branch:
@@ -44,11 +46,14 @@ async def record(lake: Lake) -> Branch:
 @pytest.mark.parametrize("is_raised", [False, True])
 @pytest.mark.parametrize("answer", [refused(), OutcomeUnknownError("no answer")])
 async def test_a_commit_whose_tokens_cannot_be_announced_is_not_made(
-    lake: Lake, answer: TarnError, is_raised: bool
+    lake: Lake,
+    answer: TarnError,
+    is_raised: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await lake.put("x", 1)
     before = (await record(lake)).commit_id
-    refuse_drop_list(lake, answer, is_raised=is_raised)
+    refuse_drop_list(monkeypatch, lake, answer, is_raised=is_raised)
     with pytest.raises(TarnError) as raised:
         await lake.commit()
     assert raised.value.kind is Kind.UNAVAILABLE
@@ -56,7 +61,9 @@ async def test_a_commit_whose_tokens_cannot_be_announced_is_not_made(
     assert await lake.get("x") == 1
 
 
-async def test_an_announcement_whose_outcome_is_unknown_is_repeated(lake: Lake) -> None:
+async def test_an_announcement_whose_outcome_is_unknown_is_repeated(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """One lost answer among many announced tokens does not make the commit fail."""
     await lake.put("x", 1)
     set_many, lost = lake.kv.set_many, 0
@@ -69,7 +76,7 @@ async def test_an_announcement_whose_outcome_is_unknown_is_repeated(lake: Lake) 
         lost += 1
         return [OutcomeUnknownError("the answer is lost")] * len(answers)
 
-    lake.kv.set_many = lose_answers  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "set_many", lose_answers)
     await lake.commit()
     assert lost == 3
     assert await lake.get("x", "main@") == 1
@@ -77,11 +84,13 @@ async def test_an_announcement_whose_outcome_is_unknown_is_repeated(lake: Lake) 
 
 @pytest.mark.parametrize("is_raised", [False, True])
 async def test_an_announcement_that_stays_unknown_does_not_count(
-    lake: Lake, is_raised: bool
+    lake: Lake,
+    is_raised: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Alone: a commit would be refused because of its reflog as well."""
     tokens = (await record(lake)).tokens
-    refuse_drop_list(lake, OutcomeUnknownError("no answer"), is_raised=is_raised)
+    refuse_drop_list(monkeypatch, lake, OutcomeUnknownError("no answer"), is_raised=is_raised)
     with pytest.raises(TarnError) as raised:
         await lake.graveler.drops.announce(lake.main, tokens)
     assert raised.value.kind is Kind.UNAVAILABLE
@@ -104,7 +113,9 @@ async def test_a_branch_whose_tokens_cannot_be_announced_is_not_deleted(
     assert (await graveler.get_branch(admin, "lake", "dev")).branch_id == "dev"
 
 
-async def test_a_process_that_dies_after_its_commit_leaves_no_token_behind(lake: Lake) -> None:
+async def test_a_process_that_dies_after_its_commit_leaves_no_token_behind(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The drop list has the tokens before the compare-and-set, so a later crash does not matter."""
     await lake.put("x", 1)
     token = await lake.staging_rows()
@@ -118,7 +129,7 @@ async def test_a_process_that_dies_after_its_commit_leaves_no_token_behind(lake:
             raise RuntimeError("the process is gone")
         return done
 
-    lake.kv.set_if = die_after_finish  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.kv, "set_if", die_after_finish)
     with pytest.raises(RuntimeError):
         await lake.commit()
     await lake.drop_everything_removed()
@@ -277,7 +288,9 @@ async def test_repeated_failures_to_commit_leave_a_bounded_number_of_layers(lake
     assert (await record(lake)).sealed == ()
 
 
-async def test_a_token_is_judged_by_the_record_as_it_is_decided(lake: Lake) -> None:
+async def test_a_token_is_judged_by_the_record_as_it_is_decided(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A read that does not settle may miss the change that added a token to the record."""
     (old,) = await lake.kv.get_many(
         lake.graveler.repositories.keys_of(lake.repository).refs, [lake.branch_key]
@@ -298,9 +311,9 @@ async def test_a_token_is_judged_by_the_record_as_it_is_decided(lake: Lake) -> N
             return [old]
         return await get_many(partition, keys, settle=settle)
 
-    lake.kv.get_many = behind  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "get_many", behind)
     await lake.drop_everything_removed()
-    lake.kv.get_many = get_many  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "get_many", get_many)
     assert await lake.get("x") == 1
 
 

@@ -37,6 +37,8 @@ PATHS = [f"k{number:02}" for number in range(6)]
 MAIN, DEV = BranchId("main"), BranchId("dev")
 _HELD = {"set_if", "set_many", "put"}
 
+pytestmark = pytest.mark.slow
+
 
 @dataclass(eq=False)
 class Pause:

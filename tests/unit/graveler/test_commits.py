@@ -66,7 +66,9 @@ async def test_a_prefix_names_one_commit_or_none_or_is_ambiguous(lake: Lake) -> 
     assert await by_prefix(lake.repository, MISSING[:40]) is None
 
 
-async def test_a_commit_whose_row_is_refused_is_not_made(lake: Lake, other: Lake) -> None:
+async def test_a_commit_whose_row_is_refused_is_not_made(
+    lake: Lake, other: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """No branch may name a commit that is not stored."""
     await lake.put("a", 1)
     before = await ids_of(lake)
@@ -77,7 +79,7 @@ async def test_a_commit_whose_row_is_refused_is_not_made(lake: Lake, other: Lake
             return [TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "away") for _ in groups]
         return await write(partition, groups)
 
-    lake.kv.set_many = set_many  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "set_many", set_many)
     with pytest.raises(TarnError) as raised:
         await lake.commit()
     assert raised.value.kind is Kind.UNAVAILABLE
@@ -86,7 +88,9 @@ async def test_a_commit_whose_row_is_refused_is_not_made(lake: Lake, other: Lake
 
 
 async def test_a_commit_that_never_gets_its_turn_says_that_it_was_not_made(
-    lake: Lake, other: Lake
+    lake: Lake,
+    other: Lake,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await lake.put("a", 1)
     before = await ids_of(lake)
@@ -105,7 +109,7 @@ async def test_a_commit_that_never_gets_its_turn_says_that_it_was_not_made(
             await asyncio.get_running_loop().create_task(sealing)
         return await set_if(partition, key, value, predicate)
 
-    lake.kv.set_if = meet_a_seal  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.kv, "set_if", meet_a_seal)
     committing = asyncio.get_running_loop().create_task(lake.commit())
     with pytest.raises(TarnError) as raised:
         await committing

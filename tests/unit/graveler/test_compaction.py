@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 
+import pytest
 from lake import ADDRESS, DELAY, Lake, Replicas
 from lake_merges import NEW, branch_with, head, merge, mine, record, refused, uncommitted
 from lake_parts import listing
@@ -112,6 +113,7 @@ async def test_a_commit_after_a_compaction_holds_what_was_folded(lake: Lake) -> 
 
 async def test_the_build_of_a_compaction_leaves_room_for_commits_unless_somebody_waits(
     lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     builder, orders = lake.graveler.committing._builder, []
     build = builder.build
@@ -120,7 +122,7 @@ async def test_the_build_of_a_compaction_leaves_room_for_commits_unless_somebody
         orders.append(order.is_background)
         return await build(order)
 
-    builder.build = noted  # type: ignore[method-assign]
+    monkeypatch.setattr(builder, "build", noted)
     await lake.put("a", 1)
     await lake.graveler.compacting.compact(lake.main, is_background=True)
     await lake.put("b", 1)

@@ -4,6 +4,7 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
+import pytest
 from lake import MAIN, Lake, Running, ended, keep_tokens, reached
 from lake_merges import (
     NEW,
@@ -328,16 +329,18 @@ async def test_a_mark_from_the_future_keeps_no_compaction_away(lake: Lake) -> No
         assert bool(running_since_us(branch, now_us)) is is_running
 
 
-async def test_compactions_that_fail_pile_up_no_layers_and_block_nothing(lake: Lake) -> None:
+async def test_compactions_that_fail_pile_up_no_layers_and_block_nothing(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     build = lake.graveler.compacting._listings._builder.build
-    lake.graveler.compacting._listings._builder.build = failing  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.graveler.compacting._listings._builder, "build", failing)
     for number in range(20):
         await lake.put(f"{number}", 1)
         assert await refused(compact(lake)) is Reason.UNAVAILABLE
     after = await record(lake)
     assert len(after.sealed) == 8
     assert not after.compaction_start_time_us
-    lake.graveler.compacting._listings._builder.build = build  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.graveler.compacting._listings._builder, "build", build)
     done = await compact(lake)
     assert (done.rows_read, done.tokens_taken) == (20, 9)
     after = await record(lake)
@@ -346,10 +349,12 @@ async def test_compactions_that_fail_pile_up_no_layers_and_block_nothing(lake: L
     assert len(await listing(lake)) == 20
 
 
-async def test_compactions_that_begin_together_add_one_layer(lake: Lake) -> None:
+async def test_compactions_that_begin_together_add_one_layer(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Each has read the record before another one sealed it; the seal of an empty token would be a layer more."""
     await lake.put("a", 1)
-    lake.graveler.compacting._listings._builder.build = failing  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.graveler.compacting._listings._builder, "build", failing)
     gate = lake.kv.hold("scan")
     async with asyncio.TaskGroup() as group:
         all_of_them = [group.create_task(refused(compact(lake, force=True))) for _ in range(12)]
@@ -391,7 +396,9 @@ async def test_a_compaction_ends_with_its_branch(lake: Lake, other: Lake, runnin
     assert await listing(lake) == {"b": 2}
 
 
-async def test_an_unknown_outcome_is_told_and_leaves_the_same_content(lake: Lake) -> None:
+async def test_an_unknown_outcome_is_told_and_leaves_the_same_content(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await lake.put("a", 1)
     set_if = lake.kv.set_if
 
@@ -400,9 +407,9 @@ async def test_an_unknown_outcome_is_told_and_leaves_the_same_content(lake: Lake
             return await set_if(*args, **named)
         raise OutcomeUnknownError("no answer")
 
-    lake.kv.set_if = unanswered  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "set_if", unanswered)
     assert await refused(compact(lake)) is Reason.OUTCOME_UNKNOWN
-    lake.kv.set_if = set_if  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "set_if", set_if)
     assert await listing(lake) == {"a": 1}
     assert await uncommitted(lake) == ["a"]
 
@@ -422,12 +429,14 @@ async def test_a_lost_answer_is_settled(lake: Lake, running: Running) -> None:
         assert await listing(lake) == {"a": 1 + applied}
 
 
-async def test_tokens_stay_when_their_announcement_fails(lake: Lake) -> None:
+async def test_tokens_stay_when_their_announcement_fails(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await lake.put("a", 1)
     announce = lake.graveler.drops.announce
-    lake.graveler.drops.announce = failing  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.graveler.drops, "announce", failing)
     assert await refused(compact(lake)) is Reason.UNAVAILABLE
-    lake.graveler.drops.announce = announce  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.graveler.drops, "announce", announce)
     after = await record(lake)
     assert len(after.sealed) == 1
     assert after.compacted_metarange_id is None

@@ -196,7 +196,10 @@ async def test_one_of_many_concurrent_writers_wins_and_each_loser_costs_the_same
 
 @pytest.mark.parametrize("losses", [1, 20])
 async def test_a_writer_whose_condition_still_holds_goes_on_while_others_write(
-    lake: Lake, writer: Writer, losses: int
+    lake: Lake,
+    writer: Writer,
+    losses: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each lost compare-and-set means that another write succeeded, so there is progress."""
     await lake.put("a", 1)
@@ -210,7 +213,7 @@ async def test_a_writer_whose_condition_still_holds_goes_on_while_others_write(
             await lake.put("a", 100 + left)
         return await set_if(partition, key, *rest, **named)  # type: ignore[arg-type]
 
-    lake.kv.set_if = overtaken  # type: ignore[assignment,method-assign]
+    monkeypatch.setattr(lake.kv, "set_if", overtaken)
     assert await writer.put("a", 2, WriteCondition(if_match=ANY)) is False
     assert (await lake.get("a"), left) == (2, 0)
 
@@ -363,7 +366,9 @@ async def test_a_lost_answer_is_settled(lake: Lake, writer: Writer, applied: boo
 
 
 async def test_a_branch_that_is_sealed_again_and_again_is_no_refusal(
-    lake: Lake, writer: Writer
+    lake: Lake,
+    writer: Writer,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await writer.put("warm", 9)
     set_if = lake.kv.set_if
@@ -374,7 +379,7 @@ async def test_a_branch_that_is_sealed_again_and_again_is_no_refusal(
             await seal_branch(lake)
         return done
 
-    lake.kv.set_if = seal_after  # type: ignore[assignment,method-assign]
+    monkeypatch.setattr(lake.kv, "set_if", seal_after)
     with pytest.raises(OutcomeUnknownError):
         await writer.put("a", 1)
 

@@ -258,7 +258,11 @@ async def test_a_reset_that_comes_first_keeps_what_it_brings_back(
 
 @pytest.mark.parametrize("look", [1, 2])
 async def test_dropped_tokens_do_not_look_like_an_absent_object(
-    lake: Lake, other: Lake, writer: Writer, look: int
+    lake: Lake,
+    other: Lake,
+    writer: Writer,
+    look: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Between a read of the record and a look, a compaction folds the row and its token is dropped."""
     entry = ("a", await writer.put("a"))
@@ -273,7 +277,7 @@ async def test_dropped_tokens_do_not_look_like_an_absent_object(
             await lake.drop_everything_removed()
         return await find(*args, **how)
 
-    discarding._find = late  # type: ignore[method-assign]
+    monkeypatch.setattr(discarding, "_find", late)
     assert await discarding.discard(other.main, [entry]) == [DISCARDED]
     assert looks > look
     assert await writer.addresses() == {}
@@ -299,7 +303,9 @@ async def test_an_overwrite_judged_before_it_does_not_win_over_what_comes_back(
     assert await refused(overwriting) is Reason.OUTCOME_UNKNOWN
 
 
-async def test_an_unknown_outcome_is_told_as_unknown(lake: Lake, writer: Writer) -> None:
+async def test_an_unknown_outcome_is_told_as_unknown(
+    lake: Lake, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     entry = ("a", await writer.put("a"))
     set_if = lake.kv.set_if
 
@@ -308,22 +314,25 @@ async def test_an_unknown_outcome_is_told_as_unknown(lake: Lake, writer: Writer)
             return await set_if(*args, **named)
         raise OutcomeUnknownError("no answer")
 
-    lake.kv.set_if = unanswered  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "set_if", unanswered)
     assert await refused(discard(lake, entry)) is Reason.OUTCOME_UNKNOWN
     assert await lake.get("a") == 1
-    lake.kv.set_if = set_if  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "set_if", set_if)
     assert await discard(lake, entry) == [DISCARDED]
 
 
-async def test_attempts_that_fail_do_not_pile_up_layers(lake: Lake, writer: Writer) -> None:
+async def test_attempts_that_fail_do_not_pile_up_layers(
+    lake: Lake, writer: Writer, monkeypatch: pytest.MonkeyPatch
+) -> None:
     builder = lake.graveler.part_resets._builder
-    build, builder.build = builder.build, failing  # type: ignore[method-assign,assignment]
+    build = builder.build
+    monkeypatch.setattr(builder, "build", failing)
     entry = ("a", bytes(16))
     for _ in range(20):
         entry = ("a", await writer.put("a"))
         assert await refused(discard(lake, entry)) is Reason.UNAVAILABLE
     assert len((await record(lake)).sealed) == TRIAL_BUILD_FROM
-    builder.build = build  # type: ignore[method-assign]
+    monkeypatch.setattr(builder, "build", build)
     assert await discard(lake, entry) == [DISCARDED]
     assert await writer.addresses() == {}
 

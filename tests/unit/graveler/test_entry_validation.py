@@ -299,6 +299,7 @@ async def test_a_branch_with_such_entries_is_cleaned_by_deletes(service: Service
 
 async def test_an_address_that_an_older_replica_issued_is_linked_without_its_faults(
     bucket: Service,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     issued = await issue(bucket)
     await written(bucket, issued)
@@ -311,6 +312,6 @@ async def test_an_address_that_an_older_replica_issued_is_linked_without_its_fau
         upload.record.template = evil
         return upload
 
-    replica.uploads.get_any = old  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(replica.uploads, "get_any", old)
     error = await refusal(link(bucket, issued.token))
     assert error.metadata["field"] == "entry.external_address"

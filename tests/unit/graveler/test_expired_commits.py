@@ -61,7 +61,9 @@ async def test_an_expired_commit_keeps_its_listing_only(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("failed", [0, 1])
-async def test_a_row_that_failed_ends_the_expiry(lake: Lake, failed: int) -> None:
+async def test_a_row_that_failed_ends_the_expiry(
+    lake: Lake, failed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A plan whose rows may be missing must not go on: the collection would read roots that the plan took for gone."""
     first, second, _ = await line(lake)
     write = lake.kv.set_many
@@ -71,11 +73,11 @@ async def test_a_row_that_failed_ends_the_expiry(lake: Lake, failed: int) -> Non
         answers.insert(failed, TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "refused"))
         return answers
 
-    lake.kv.set_many = set_many  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "set_many", set_many)
     with pytest.raises(TarnError) as raised:
         await expire(lake, first, second)
     assert raised.value.kind is Kind.UNAVAILABLE
-    lake.kv.set_many = write  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "set_many", write)
     assert await expire(lake, first, second) == 1, "the call is repeated"
 
 
@@ -350,6 +352,7 @@ async def test_a_revert_of_a_merge_looks_at_the_parent_that_it_takes_entries_fro
     assert await lake.get("b") is None
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("gap", [0, 1, 5])
 @pytest.mark.parametrize("name", BRINGS)
 async def test_one_of_the_two_sees_the_other(

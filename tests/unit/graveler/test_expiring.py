@@ -301,7 +301,9 @@ async def test_a_deletion_whose_answer_is_lost_is_made_once(
 @pytest.mark.parametrize(
     "answer", [OutcomeUnknownError("lost"), TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no")]
 )
-async def test_a_record_names_no_end_at_which_nobody_looks(lake: Lake, answer: TarnError) -> None:
+async def test_a_record_names_no_end_at_which_nobody_looks(
+    lake: Lake, answer: TarnError, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await lake.graveler.branches.create(
         lake.branch(DEV), (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
     )
@@ -312,7 +314,7 @@ async def test_a_record_names_no_end_at_which_nobody_looks(lake: Lake, answer: T
             return await write(partition, groups)
         return [answer for _ in groups]
 
-    lake.kv.set_many = refuse  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "set_many", refuse)
     with pytest.raises(TarnError) as raised:
         await prolong(lake, 10)
     assert raised.value.kind is Kind.UNAVAILABLE

@@ -41,7 +41,9 @@ async def test_a_late_seal_is_taken_for_the_seal_and_seals_no_token_twice(lake: 
     assert await lake.get("x", "main@") == 1
 
 
-async def test_no_record_that_is_ever_stored_names_a_token_twice(lake: Lake) -> None:
+async def test_no_record_that_is_ever_stored_names_a_token_twice(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     stored: list[Branch] = []
     set_if = lake.kv.set_if
 
@@ -50,7 +52,7 @@ async def test_no_record_that_is_ever_stored_names_a_token_twice(lake: Lake) -> 
             stored.append(decode_branch(args[2]))  # type: ignore[arg-type]
         return await set_if(*args, **named)  # type: ignore[arg-type]
 
-    lake.kv.set_if = watched  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.kv, "set_if", watched)
     for number in range(3):
         await lake.put("x", number)
         lake.kv.delay(lake.branch_key)
@@ -61,7 +63,9 @@ async def test_no_record_that_is_ever_stored_names_a_token_twice(lake: Lake) -> 
         assert len(ids) == len(set(ids))
 
 
-async def test_a_commit_recognises_its_own_finish_that_came_late(lake: Lake) -> None:
+async def test_a_commit_recognises_its_own_finish_that_came_late(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await lake.put("x", 1)
     token = (await lake.staging_rows()).name
     set_if, changes = lake.kv.set_if, 0
@@ -74,7 +78,7 @@ async def test_a_commit_recognises_its_own_finish_that_came_late(lake: Lake) -> 
                 lake.kv.delay(lake.branch_key)
         return await set_if(*args, **named)  # type: ignore[arg-type]
 
-    lake.kv.set_if = delay_second  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.kv, "set_if", delay_second)
     made = await lake.commit("mine")
     head = await record(lake)
     assert head.commit_id == made.commit_id
@@ -83,7 +87,9 @@ async def test_a_commit_recognises_its_own_finish_that_came_late(lake: Lake) -> 
     assert token in await waiting(lake)
 
 
-async def test_a_late_finish_under_a_later_refusal_is_an_unknown_outcome(lake: Lake) -> None:
+async def test_a_late_finish_under_a_later_refusal_is_an_unknown_outcome(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The finish waits in its queue and the drop list is unavailable, so the commit may still be made."""
     await lake.put("x", 1)
     announce, count = lake.graveler.drops.announce, 0
@@ -96,7 +102,7 @@ async def test_a_late_finish_under_a_later_refusal_is_an_unknown_outcome(lake: L
             return await announce(*args)  # type: ignore[arg-type]
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the drop list is away")
 
-    lake.graveler.drops.announce = refuse_second  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.graveler.drops, "announce", refuse_second)
     with pytest.raises(OutcomeUnknownError):
         await lake.commit()
 
@@ -154,6 +160,7 @@ def test_no_refusal_is_told_while_an_attempt_is_pending() -> None:
 
 async def test_a_finish_whose_answer_and_settling_read_are_lost_is_found_in_the_history(
     lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await lake.put("x", 1)
     set_if, get_many, changes = lake.kv.set_if, lake.kv.get_many, 0
@@ -171,14 +178,15 @@ async def test_a_finish_whose_answer_and_settling_read_are_lost_is_found_in_the_
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no quorum")
         return await get_many(*args)  # type: ignore[arg-type]
 
-    lake.kv.set_if = lose_second  # type: ignore[method-assign,assignment]
-    lake.kv.get_many = refuse_settling  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.kv, "set_if", lose_second)
+    monkeypatch.setattr(lake.kv, "get_many", refuse_settling)
     made = await lake.commit("mine")
     assert (await record(lake)).commit_id == made.commit_id
 
 
 async def test_a_pending_finish_of_a_branch_that_is_deleted_is_an_unknown_outcome(
     lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await lake.put("x", 1)
     set_if, changes = lake.kv.set_if, 0
@@ -194,6 +202,6 @@ async def test_a_pending_finish_of_a_branch_that_is_deleted_is_an_unknown_outcom
                 await lake.graveler.branches.delete(lake.main, keep_tokens)
         return await set_if(*args, **named)  # type: ignore[arg-type]
 
-    lake.kv.set_if = delay_second_and_delete  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.kv, "set_if", delay_second_and_delete)
     with pytest.raises(OutcomeUnknownError):
         await lake.commit()

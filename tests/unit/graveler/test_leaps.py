@@ -16,6 +16,8 @@ from tarn.kv.keys import path_key
 from tarn.kv.port import Partition, Row, RowFilter, SiftedPage, Versioned
 from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("seeds", [range(at, at + 40) for at in range(0, 200, 40)])
 async def test_every_listing_is_that_of_the_plain_merge(lake: Lake, seeds: range) -> None:

@@ -29,7 +29,7 @@ def refused() -> TarnError:
     return TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "refused")
 
 
-def refuse_rows_after_first(lake: Lake, key: bytes) -> None:
+def refuse_rows_after_first(patch: pytest.MonkeyPatch, lake: Lake, key: bytes) -> None:
     """The first write of a key lands, and then its token is sealed; all later ones are refused."""
     write, count = lake.kv.set_many, 0
 
@@ -47,12 +47,14 @@ def refuse_rows_after_first(lake: Lake, key: bytes) -> None:
         )
         return done
 
-    lake.kv.set_many = set_many  # type: ignore[method-assign]
+    patch.setattr(lake.kv, "set_many", set_many)
 
 
-async def test_a_put_whose_second_attempt_is_refused_has_an_unknown_outcome(lake: Lake) -> None:
+async def test_a_put_whose_second_attempt_is_refused_has_an_unknown_outcome(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await lake.put("warm", 0)
-    refuse_rows_after_first(lake, lake.row_key("x"))
+    refuse_rows_after_first(monkeypatch, lake, lake.row_key("x"))
     with pytest.raises(OutcomeUnknownError):
         await lake.put("x", 1)
     assert await lake.get("x") == 1  # the first attempt's row
@@ -60,15 +62,18 @@ async def test_a_put_whose_second_attempt_is_refused_has_an_unknown_outcome(lake
 
 async def test_a_delete_whose_second_attempt_is_refused_has_an_unknown_outcome(
     lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await lake.put("x", 1)
-    refuse_rows_after_first(lake, lake.row_key("x"))
+    refuse_rows_after_first(monkeypatch, lake, lake.row_key("x"))
     (outcome,) = await lake.delete("x")
     assert isinstance(outcome, OutcomeUnknownError)
     assert await lake.get("x") is None  # the first attempt's tombstone
 
 
-async def test_a_seal_whose_settling_read_is_refused_has_an_unknown_outcome(lake: Lake) -> None:
+async def test_a_seal_whose_settling_read_is_refused_has_an_unknown_outcome(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await lake.put("x", 1)
     read = lake.kv.get_many
 
@@ -79,7 +84,7 @@ async def test_a_seal_whose_settling_read_is_refused_has_an_unknown_outcome(lake
             raise refused()
         return await read(partition, keys)
 
-    lake.kv.get_many = get_many  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "get_many", get_many)
     lake.kv.lose("set_if", lake.branch_key, applied=True)
     with pytest.raises(OutcomeUnknownError):
         await lake.commit()
@@ -159,7 +164,9 @@ async def test_a_commit_does_not_end_on_a_re_created_branch(lake: Lake, running:
     assert raised.value.reason is Reason.BRANCH_NOT_FOUND
 
 
-async def test_a_completion_that_staged_and_then_failed_has_an_unknown_outcome(lake: Lake) -> None:
+async def test_a_completion_that_staged_and_then_failed_has_an_unknown_outcome(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     uploads = lake.graveler.uploads
     new = NewUpload(MAIN, "x", b"", "ann", "", is_full_object_checksum=False)
     upload_id = (await uploads.create(lake.repository, new)).upload_id
@@ -174,10 +181,10 @@ async def test_a_completion_that_staged_and_then_failed_has_an_unknown_outcome(l
         async def set_if(*args: object, **named: object) -> None:
             raise refused()
 
-        lake.kv.set_if = set_if  # type: ignore[method-assign,assignment]
+        monkeypatch.setattr(lake.kv, "set_if", set_if)
         return done
 
-    lake.kv.set_many = write_then_break  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "set_many", write_then_break)
     with pytest.raises(OutcomeUnknownError):
         await uploads.finish_complete(lake.repository, upload_id, claim.op_id, entry(7, upload_id))
     assert await lake.get("x") == 7
@@ -202,7 +209,9 @@ async def test_rule_5_reads_rely_on_the_drop_delay_less_the_clock_skew(
 
 
 @pytest.mark.parametrize("force", [False, True], ids=["clean", "forced"])
-async def test_a_hard_move_answers_without_a_read_after_it(lake: Lake, force: bool) -> None:
+async def test_a_hard_move_answers_without_a_read_after_it(
+    lake: Lake, force: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The failure of such a read would turn a move that was made into an unknown outcome."""
     first = (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
     await lake.put("x", 1)
@@ -217,13 +226,13 @@ async def test_a_hard_move_answers_without_a_read_after_it(lake: Lake, force: bo
     ) -> Predicate:
         done = await set_if(partition, key, value, predicate)
         if key == lake.branch_key and decode_branch(value).commit_id == first:
-            lake.kv.get_many = refuse  # type: ignore[method-assign,assignment]
+            monkeypatch.setattr(lake.kv, "get_many", refuse)
         return done
 
-    lake.kv.set_if = move_and_break  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.kv, "set_if", move_and_break)
     answer = await move_back(lake, first, second, force=force)
     assert lake.kv.get_many is refuse  # type: ignore[comparison-overlap]
-    lake.kv.get_many = get_many  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "get_many", get_many)
     stored = (await lake.graveler.branches.fresh(lake.main)).branch
     assert answer.branch.commit_id == stored.commit_id == first
     assert answer.branch.create_time.ToMicroseconds() == stored.create_time_us > 0

@@ -39,17 +39,19 @@ async def test_a_lost_answer_makes_no_second_key(lake: Lake, other: Lake, applie
 
 
 async def test_a_replica_that_comes_second_takes_the_key_of_the_first(
-    lake: Lake, other: Lake
+    lake: Lake,
+    other: Lake,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Both find no key; the key of the other replica lands first."""
     real = lake.kv.set_if
 
     async def set_if(*args: object) -> object:
-        lake.kv.set_if = real  # type: ignore[method-assign]
+        monkeypatch.setattr(lake.kv, "set_if", real)
         await token(other)
         return await real(*args)  # type: ignore[arg-type]
 
-    lake.kv.set_if = set_if  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.kv, "set_if", set_if)
     assert await token(lake) == await token(other)
 
 

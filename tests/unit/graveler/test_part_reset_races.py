@@ -162,7 +162,9 @@ async def test_a_reset_finds_rows_that_another_one_folded_while_it_looked(
     assert await listing(lake) == {}
 
 
-async def test_dropped_tokens_do_not_look_like_nothing_to_discard(lake: Lake, other: Lake) -> None:
+async def test_dropped_tokens_do_not_look_like_nothing_to_discard(
+    lake: Lake, other: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Between the seal and the look, another reset folds the row and its token is dropped."""
     await lake.put("x", 1)
     await lake.put("y", 1)
@@ -178,7 +180,7 @@ async def test_dropped_tokens_do_not_look_like_nothing_to_discard(lake: Lake, ot
             assert not await look(*args)
         return await look(*args)
 
-    resets._is_changed = late  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(resets, "_is_changed", late)
     await reset(other, "x")
     assert looks > 1
     assert await listing(lake) == {}
@@ -243,7 +245,9 @@ async def test_a_reset_that_was_applied_late_does_not_discard_what_followed_it(
     assert await listing(lake) == {"raw/new": 1, "rest": 1}
 
 
-async def test_an_unknown_outcome_is_told_as_unknown(lake: Lake) -> None:
+async def test_an_unknown_outcome_is_told_as_unknown(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await lake.put("raw/1", 1)
     set_if = lake.kv.set_if
 
@@ -252,24 +256,28 @@ async def test_an_unknown_outcome_is_told_as_unknown(lake: Lake) -> None:
             return await set_if(*args, **named)
         raise OutcomeUnknownError("no answer")
 
-    lake.kv.set_if = unanswered  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "set_if", unanswered)
     assert await refused(reset(lake, "raw/")) is Reason.OUTCOME_UNKNOWN
     assert await lake.get("raw/1") == 1
 
 
-async def test_resets_that_fail_do_not_pile_up_layers(lake: Lake) -> None:
+async def test_resets_that_fail_do_not_pile_up_layers(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     build = lake.graveler.part_resets._builder.build
-    lake.graveler.part_resets._builder.build = failing  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.graveler.part_resets._builder, "build", failing)
     for number in range(20):
         await lake.put("raw/1", number)
         assert await refused(reset(lake, "raw/")) is Reason.UNAVAILABLE
     assert len((await record(lake)).sealed) == 8
-    lake.graveler.part_resets._builder.build = build  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.graveler.part_resets._builder, "build", build)
     await reset(lake, "raw/")
     assert await listing(lake) == {}
 
 
-async def test_a_reset_of_a_branch_that_changes_all_the_time_gives_up(lake: Lake) -> None:
+async def test_a_reset_of_a_branch_that_changes_all_the_time_gives_up(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await lake.put("raw/1", 1)
     resets = lake.graveler.part_resets
     publish, seals = resets._publish, 0
@@ -282,12 +290,12 @@ async def test_a_reset_of_a_branch_that_changes_all_the_time_gives_up(lake: Lake
         return await publish(*args)
 
     async def reset_other(path: str) -> None:
-        resets._publish = publish  # type: ignore[method-assign]
+        monkeypatch.setattr(resets, "_publish", publish)
         await lake.put("kept", seals)
         await reset_path(lake, path)
-        resets._publish = overtaken  # type: ignore[method-assign,assignment]
+        monkeypatch.setattr(resets, "_publish", overtaken)
 
-    resets._publish = overtaken  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(resets, "_publish", overtaken)
     assert await refused(reset(lake, "raw/")) is Reason.TOO_MANY_RETRIES
-    resets._publish = publish  # type: ignore[method-assign]
+    monkeypatch.setattr(resets, "_publish", publish)
     assert await listing(lake) == {"kept": seals, "raw/1": 1}

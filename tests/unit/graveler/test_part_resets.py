@@ -123,16 +123,18 @@ async def test_a_commit_after_a_reset_holds_the_rest_and_counts_it_against_its_p
 
 async def test_a_commit_of_a_compacted_listing_alone_adds_no_layer_when_it_fails(
     lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     await lake.put("a", 1)
     await lake.put("raw/1", 1)
     await reset(lake, "raw/")
     layers = len((await record(lake)).tokens)
-    add, lake.graveler.commits.add = lake.graveler.commits.add, failing  # type: ignore[method-assign,assignment]
+    add = lake.graveler.commits.add
+    monkeypatch.setattr(lake.graveler.commits, "add", failing)
     for _ in range(3):
         assert await refused(lake.commit()) is Reason.UNAVAILABLE
     assert len((await record(lake)).tokens) == layers
-    lake.graveler.commits.add = add  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.graveler.commits, "add", add)
     await lake.commit()
     assert await listing(lake, "main@") == {"a": 1}
 
@@ -153,6 +155,7 @@ async def compact_to(lake: Lake, listing: MetarangeId) -> None:
 
 async def test_a_compacted_listing_without_sealed_tokens_is_dirty_and_is_committed(
     lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     source = await branch_with(lake, {"s": 1})
     await lake.put("a", 1)
@@ -165,11 +168,12 @@ async def test_a_compacted_listing_without_sealed_tokens_is_dirty_and_is_committ
     await compact_to(lake, folded)
     assert await uncommitted(lake) == ["a"]
     assert await refused(merge(lake, source)) is Reason.BRANCH_DIRTY
-    add, lake.graveler.commits.add = lake.graveler.commits.add, failing  # type: ignore[method-assign,assignment]
+    add = lake.graveler.commits.add
+    monkeypatch.setattr(lake.graveler.commits, "add", failing)
     before = (await record(lake)).tokens
     assert await refused(lake.commit()) is Reason.UNAVAILABLE
     assert (await record(lake)).tokens == before, "an empty token is not sealed"
-    lake.graveler.commits.add = add  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.graveler.commits, "add", add)
     await lake.commit()
     assert await listing(lake, "main@") == {"a": 2}
     now = (await lake.graveler.commits.get(lake.repository, await head(lake))).metarange_id

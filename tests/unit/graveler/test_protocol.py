@@ -87,7 +87,9 @@ async def test_rule_1_a_recheck_never_joins_a_read_that_was_sent_before(
     assert await lake.get("x") == 1
 
 
-async def test_rule_1_out_of_attempts_is_an_unknown_outcome_not_a_failure(lake: Lake) -> None:
+async def test_rule_1_out_of_attempts_is_an_unknown_outcome_not_a_failure(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     branches = lake.graveler.branches
     await lake.put("warm", 0)
     put_rows = lake.kv.set_many
@@ -102,7 +104,7 @@ async def test_rule_1_out_of_attempts_is_an_unknown_outcome_not_a_failure(lake: 
         )
         return done
 
-    lake.kv.set_many = seal_after  # type: ignore[assignment,method-assign]
+    monkeypatch.setattr(lake.kv, "set_many", seal_after)
     with pytest.raises(OutcomeUnknownError):
         await lake.put("x", 1)
 

@@ -324,6 +324,7 @@ async def test_a_lost_answer_is_settled_by_the_history(lake: Lake) -> None:
 
 async def test_a_store_that_fails_between_two_reverts_leaves_the_branch_as_it_is(
     lake: Lake,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     start = await commit(lake, {"a": 1})
     bad = [await commit(lake, {"a": size}) for size in (2, 3)]
@@ -337,10 +338,10 @@ async def test_a_store_that_fails_between_two_reverts_leaves_the_branch_as_it_is
             raise OSError("the disk is full")
         return await set_many(partition, groups)  # type: ignore[arg-type]
 
-    lake.kv.set_many = failing  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.kv, "set_many", failing)
     with pytest.raises(OSError, match="full"):
         await revert(lake, start, bad[-1])
-    lake.kv.set_many = set_many  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "set_many", set_many)
     assert (writes, await head(lake)) == (2, before)
     assert await content(lake, "main") == {"a": 3}
 

@@ -14,7 +14,7 @@ from tarn.core.listing.pages import PageRequest
 from tarn.kv.port import Partition, Row, Versioned
 
 
-def refuse_reads_of(lake: Lake, lost: Partition) -> None:
+def refuse_reads_of(patch: pytest.MonkeyPatch, lake: Lake, lost: Partition) -> None:
     """Makes the store fail for one partition."""
     get_many, scan = lake.kv.get_many, lake.kv.scan
 
@@ -34,8 +34,8 @@ def refuse_reads_of(lake: Lake, lost: Partition) -> None:
         check(partition)
         return await scan(partition, start, end, limit)
 
-    lake.kv.get_many = refused_get  # type: ignore[method-assign]
-    lake.kv.scan = refused_scan  # type: ignore[method-assign]
+    patch.setattr(lake.kv, "get_many", refused_get)
+    patch.setattr(lake.kv, "scan", refused_scan)
 
 
 async def listed(lake: Lake) -> list[str]:
@@ -43,31 +43,37 @@ async def listed(lake: Lake) -> list[str]:
     return (await lake.graveler.reading.page(lake.repository, "main", request)).paths
 
 
-async def test_an_error_that_only_a_stale_record_meets_is_not_told(lake: Lake, other: Lake) -> None:
+async def test_an_error_that_only_a_stale_record_meets_is_not_told(
+    lake: Lake, other: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await lake.put("x", 1)
     assert await other.get("x") == 1, "the record is cached"
     given_up = await lake.staging_rows()
     await lake.commit()
-    refuse_reads_of(lake, given_up)
+    refuse_reads_of(monkeypatch, lake, given_up)
     assert other.graveler.branches.cached(lake.main) is not None
     assert await other.get("x") == 1
     other.graveler.branches._known.clear()
     assert await listed(other) == ["x"]
 
 
-async def test_a_listing_by_a_stale_record_is_made_again(lake: Lake, other: Lake) -> None:
+async def test_a_listing_by_a_stale_record_is_made_again(
+    lake: Lake, other: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await lake.put("x", 1)
     assert await listed(other) == ["x"]
     given_up = await lake.staging_rows()
     await lake.commit()
-    refuse_reads_of(lake, given_up)
+    refuse_reads_of(monkeypatch, lake, given_up)
     assert await listed(other) == ["x"]
 
 
-async def test_an_error_of_the_record_as_it_is_is_reported(lake: Lake) -> None:
+async def test_an_error_of_the_record_as_it_is_is_reported(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await lake.put("x", 1)
     assert await lake.get("x") == 1
-    refuse_reads_of(lake, await lake.staging_rows())
+    refuse_reads_of(monkeypatch, lake, await lake.staging_rows())
     with pytest.raises(TarnError) as raised:
         await lake.get("x")
     assert raised.value.kind is Kind.UNAVAILABLE

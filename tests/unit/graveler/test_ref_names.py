@@ -170,7 +170,13 @@ async def test_a_creator_recognises_its_own_attempt_when_the_answer_is_lost(
 
 @MAKERS
 async def test_a_creation_that_fails_leaves_nothing_that_another_one_waits_for(
-    lake: Lake, other: Lake, first: Make, second: Make, own: str, told: Reason
+    lake: Lake,
+    other: Lake,
+    first: Make,
+    second: Make,
+    own: str,
+    told: Reason,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     real = lake.kv.set_if
 
@@ -179,15 +185,17 @@ async def test_a_creation_that_fails_leaves_nothing_that_another_one_waits_for(
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "refused")
         return await real(partition, key, *args)
 
-    lake.kv.set_if = set_if  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.kv, "set_if", set_if)
     assert (await refusal(first(lake))).kind is Kind.UNAVAILABLE
-    lake.kv.set_if = real  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "set_if", real)
     async with asyncio.timeout(5.0):
         await first(other)  # the clock is stopped
     assert len(await kinds(lake)) == 1
 
 
-async def test_no_attempt_to_place_a_record_is_made_twice(lake: Lake) -> None:
+async def test_no_attempt_to_place_a_record_is_made_twice(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The first one might be applied after the second one was, and its record removed."""
     real, sent = lake.kv.set_if, []
 
@@ -198,7 +206,7 @@ async def test_no_attempt_to_place_a_record_is_made_twice(lake: Lake) -> None:
                 raise OutcomeUnknownError("no answer")
         return await real(partition, key, value, *args)
 
-    lake.kv.set_if = set_if  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.kv, "set_if", set_if)
     await branch(lake)
     assert len(sent) == len(set(sent)) == 5  # three are lost, one lands, and the last one goes live
 

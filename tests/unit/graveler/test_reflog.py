@@ -101,7 +101,9 @@ async def test_an_entry_leaves_the_outbox_only_after_its_row_is_durable(lake: La
     await check_chain(lake)
 
 
-async def test_a_change_is_not_made_if_the_row_before_it_cannot_be_written(lake: Lake) -> None:
+async def test_a_change_is_not_made_if_the_row_before_it_cannot_be_written(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await lake.put("a", 1)
     first = (await lake.commit()).commit_id
     await lake.put("a", 2)
@@ -113,7 +115,7 @@ async def test_a_change_is_not_made_if_the_row_before_it_cannot_be_written(lake:
                 return [TarnError(kind, Reason.UNAVAILABLE, "no") for _ in groups]
             return await set_many(partition, groups)
 
-        lake.kv.set_many = fails  # type: ignore[method-assign,assignment]
+        monkeypatch.setattr(lake.kv, "set_many", fails)
         with pytest.raises(TarnError) as caught:
             await lake.commit()
         assert caught.value.kind is Kind.UNAVAILABLE, "surely not made"
@@ -121,13 +123,15 @@ async def test_a_change_is_not_made_if_the_row_before_it_cannot_be_written(lake:
         with pytest.raises(TarnError):
             await lake.graveler.branches.delete(lake.main, keep_tokens)
         assert await head(lake) == first
-    lake.kv.set_many = set_many  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "set_many", set_many)
     await lake.commit()
     assert operations(await check_chain(lake)) == ["commit", "commit", "create"]
 
 
 @pytest.mark.parametrize("applied", [True, False])
-async def test_a_commit_whose_answers_are_lost_has_one_entry(lake: Lake, applied: bool) -> None:
+async def test_a_commit_whose_answers_are_lost_has_one_entry(
+    lake: Lake, applied: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Both compare-and-sets of the commit: its seal and its last step."""
     for number in (1, 2):
         await lake.put("a", number)
@@ -141,15 +145,17 @@ async def test_a_commit_whose_answers_are_lost_has_one_entry(lake: Lake, applied
                     lake.kv.lose("set_if", lake.branch_key, applied=applied)
             return await set_if(*args)
 
-        lake.kv.set_if = lossy  # type: ignore[method-assign,assignment]
+        monkeypatch.setattr(lake.kv, "set_if", lossy)
         made = await lake.commit()
-        lake.kv.set_if = set_if  # type: ignore[method-assign]
+        monkeypatch.setattr(lake.kv, "set_if", set_if)
         found = await check_chain(lake)
         assert found[0].new_commit_id == made.commit_id
         assert len(found) == 1 + number
 
 
-async def test_a_commit_that_comes_late_has_one_entry(lake: Lake) -> None:
+async def test_a_commit_that_comes_late_has_one_entry(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Its last step is applied after a settling read said that it was not."""
     await lake.put("x", 1)
     set_if, changes = lake.kv.set_if, 0
@@ -162,7 +168,7 @@ async def test_a_commit_that_comes_late_has_one_entry(lake: Lake) -> None:
                 lake.kv.delay(lake.branch_key)
         return await set_if(*args, **named)
 
-    lake.kv.set_if = delay_second  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "set_if", delay_second)
     made = await lake.commit()
     found = await check_chain(lake)
     assert [each.new_commit_id for each in found[:-1]] == [made.commit_id]
@@ -325,18 +331,20 @@ async def test_attempts_at_one_deletion_count_once(lake: Lake) -> None:
 
 @pytest.mark.parametrize("ids", [(b"a", b"b"), (b"b", b"a")])
 async def test_the_attempt_that_removed_a_branch_counts_not_one_that_failed_long_before(
-    lake: Lake, ids: tuple[bytes, bytes]
+    lake: Lake,
+    ids: tuple[bytes, bytes],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The failed one is expired when the branch is deleted; both have the same sequence."""
     branches, last = lake.graveler.branches, await head(lake)
     lake.kv.lose("delete_if", lake.branch_key, applied=False)
-    branches.new_op_id = lambda: ids[0]  # type: ignore[method-assign]
+    monkeypatch.setattr(branches, "new_op_id", lambda: ids[0])
     with pytest.raises(OutcomeUnknownError):
         await branches.delete(lake.main, keep_tokens, Cause(HeadOperation.DELETE, "eve"))
     lake.clock.advance(91 * 86_400)
     alive = lake.clock.now_us()
     lake.clock.advance(60)
-    branches.new_op_id = lambda: ids[1]  # type: ignore[method-assign]
+    monkeypatch.setattr(branches, "new_op_id", lambda: ids[1])
     await branches.delete(lake.main, keep_tokens, Cause(HeadOperation.DELETE, "dan"))
     (deletion,) = await entries(lake)
     assert deletion.user_id == "dan"
@@ -453,7 +461,9 @@ async def test_reflogs_of_a_deleted_repository_are_not_read_as_those_of_the_next
         assert not {e.entry_id for e in page.entries} & {e.entry_id for e in other.entries}
 
 
-async def test_an_expiry_that_stops_half_way_forgets_no_row_of_the_index(lake: Lake) -> None:
+async def test_an_expiry_that_stops_half_way_forgets_no_row_of_the_index(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     await lake.graveler.branches.delete(lake.main, keep_tokens)
     lake.clock.advance(91 * 86_400)
     of = lake.graveler.repositories.keys_of(lake.repository)
@@ -465,9 +475,9 @@ async def test_an_expiry_that_stops_half_way_forgets_no_row_of_the_index(lake: L
 
     expire = lake.graveler.branches._reflog.expire
     for _ in range(2):
-        lake.kv.delete_many = stops  # type: ignore[method-assign]
+        monkeypatch.setattr(lake.kv, "delete_many", stops)
         with pytest.raises(TarnError):
             await expire(ReflogOwner(of.root, MAIN))
-    lake.kv.delete_many = delete_many  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "delete_many", delete_many)
     await expire(ReflogOwner(of.root, MAIN))
     assert await lake.kv.scan(of.reflog, b"", None, 10) == []

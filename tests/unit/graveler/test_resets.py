@@ -129,7 +129,9 @@ async def test_a_commit_that_lost_its_tokens_to_a_move_does_not_name_the_target(
     assert await refused(late) is Reason.BRANCH_RESET
 
 
-async def test_a_move_with_an_unknown_outcome_is_not_proved_by_an_old_ancestor(lake: Lake) -> None:
+async def test_a_move_with_an_unknown_outcome_is_not_proved_by_an_old_ancestor(
+    lake: Lake, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The target is in the history of the head whether the move was made or not."""
     first = await head(lake)
     await lake.put("p", 1)
@@ -138,6 +140,6 @@ async def test_a_move_with_an_unknown_outcome_is_not_proved_by_an_old_ancestor(l
     async def unanswered(*args: Any) -> Predicate:
         raise OutcomeUnknownError("no answer")
 
-    lake.kv.set_if = unanswered  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(lake.kv, "set_if", unanswered)
     assert await refused(moved(lake, first, second)) is Reason.OUTCOME_UNKNOWN
     assert await head(lake) == second

@@ -268,7 +268,10 @@ async def test_an_aborted_upload_cannot_be_completed_and_aborting_again_is_no_er
 
 
 async def test_a_failure_of_a_later_attempt_is_no_refusal_of_an_earlier_one(
-    lake: Lake, other: Lake, running: Running
+    lake: Lake,
+    other: Lake,
+    running: Running,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The row of the first attempt is visible; a client that is told "not done" would upload again."""
     await other.put("warm", 0)
@@ -290,10 +293,10 @@ async def test_a_failure_of_a_later_attempt_is_no_refusal_of_an_earlier_one(
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "away")
         return await get_many(partition, keys, settle=settle)
 
-    lake.kv.get_many = refuse_record  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "get_many", refuse_record)
     with pytest.raises(OutcomeUnknownError):
         await finish(other, upload_id, second, 1)
-    lake.kv.get_many = get_many  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.kv, "get_many", get_many)
     assert await other.get("big") == 1
     await finish(other, upload_id, second, 1)
     assert await answer(lake, upload_id) == whole(upload_id, 1)

@@ -145,7 +145,9 @@ async def test_a_write_that_was_not_applied_is_repeated(
 
 
 async def test_a_repetition_that_meets_our_own_late_attempt_is_success(
-    cluster: Cluster, registers: Registers
+    cluster: Cluster,
+    registers: Registers,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """The first attempt waits in a node's queue while the settling read does not see it."""
     before = stored(cluster, b"1")
@@ -159,7 +161,7 @@ async def test_a_repetition_that_meets_our_own_late_attempt_is_success(
             cluster.late.append(statement)
         submit(statement, profile, answered)
 
-    cluster.submit = keep  # type: ignore[method-assign]  # records the first attempt
+    monkeypatch.setattr(cluster, "submit", keep)
     mine = await registers.set_if(PLACE, b"k", b"2", before)
     assert [mine] == task_nonce
     assert cluster.sent == ["cas_update", "cas_get", "cas_update"]
@@ -297,7 +299,9 @@ async def test_a_removal_that_finds_the_queue_full_was_not_sent(
 
 
 async def test_sets_of_one_call_do_not_expire_behind_each_other(
-    cluster: Cluster, registers: Registers
+    cluster: Cluster,
+    registers: Registers,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Each takes a second, as on an overloaded node; together they take longer than the limit for one."""
     clock = ManualClock()
@@ -308,7 +312,7 @@ async def test_sets_of_one_call_do_not_expire_behind_each_other(
         clock.advance(1.0)
         submit(statement, profile, answered)
 
-    registers._queues._session.submit = slow  # type: ignore[method-assign]
+    monkeypatch.setattr(registers._queues._session, "submit", slow)
     large = CassandraLimits().batch_bytes_max
     sets = [RegisterSet(PLACE, ((b"%d" % n, b"v"),), large) for n in range(10)]
     assert CassandraLimits().request_seconds < len(sets)

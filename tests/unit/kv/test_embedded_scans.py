@@ -187,7 +187,7 @@ async def test_a_scan_that_is_cancelled_or_left_reports_nothing_to_the_loop(
         assert may_read.wait(30)
         return read(*arguments)
 
-    kv._page = slow  # type: ignore[method-assign,assignment]
+    monkeypatch.setattr(kv, "_page", slow)
     try:
         scan = asyncio.ensure_future(pages(kv, PLAIN))
         await asyncio.sleep(0.05)
@@ -197,7 +197,7 @@ async def test_a_scan_that_is_cancelled_or_left_reports_nothing_to_the_loop(
             await scan
         failing = kv.scan_arrow(PLAIN, b"", None)
         assert (await anext(failing)).num_rows == 10
-        kv._page = failed  # type: ignore[method-assign,assignment]
+        monkeypatch.setattr(kv, "_page", failed)
         assert (await anext(failing)).num_rows == 10
         await asyncio.sleep(0.05)
         await failing.aclose()

@@ -461,7 +461,9 @@ async def test_a_long_call_leaves_the_share_when_its_token_is_accepted() -> None
 
 @pytest.mark.parametrize("path", ["fail", "a"])
 @pytest.mark.parametrize("token", ["", TOKEN])
-async def test_nothing_keeps_a_request_when_its_rpc_has_ended(path: str, token: str) -> None:
+async def test_nothing_keeps_a_request_when_its_rpc_has_ended(
+    path: str, token: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Without a collection of garbage: large requests that were refused would fill the memory until the next one."""
     async with served_with() as served, connected(served) as transport:
         served.toy.error.kind = Kind.UNAUTHENTICATED
@@ -479,7 +481,7 @@ async def test_nothing_keeps_a_request_when_its_rpc_has_ended(path: str, token: 
 
         assert served.server is not None
         await served.kill()
-        served.toy.ListEntries = watched  # type: ignore[method-assign]
+        monkeypatch.setattr(served.toy, "ListEntries", watched)
         await served.start()
         gc.disable()
         try:

@@ -243,7 +243,10 @@ async def test_a_branch_that_is_created_later_leaves_no_entries(lab: BackupLab) 
 
 @pytest.mark.parametrize(("during", "missed_count"), [(1, 1), (1, 5), (2, 1)])
 async def test_a_commit_comes_with_its_parents(
-    lab: BackupLab, during: int, missed_count: int
+    lab: BackupLab,
+    during: int,
+    missed_count: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Commits are made while they are read. Their ids are in no order, so ancestors may be behind the scan."""
     made: list[str] = []
@@ -272,7 +275,7 @@ async def test_a_commit_comes_with_its_parents(
         async for batch in real(partition, start, end):
             yield batch.filter(pc.invert(pc.is_in(batch.column(0), keys)))
 
-    lab.kv.scan_arrow = scan_arrow  # type: ignore[method-assign]
+    monkeypatch.setattr(lab.kv, "scan_arrow", scan_arrow)
     await lab.back_up()
     assert reads == 2
     assert await lab.fsck(await lab.restored()) == []

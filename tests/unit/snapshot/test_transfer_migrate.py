@@ -210,7 +210,7 @@ async def test_killed_anywhere_it_goes_on_to_the_same_end(before: bool) -> None:
     assert at > 80
 
 
-async def test_existing_rows_are_not_written_again() -> None:
+async def test_existing_rows_are_not_written_again(monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = await filled(), Mortal()
     await write_rows(target, sample_installation())
     await put(target, TOKEN, b"key/raw/00003", b"torn")
@@ -221,7 +221,7 @@ async def test_existing_rows_are_not_written_again() -> None:
         written.append(partition)
         return await set_many(partition, groups)
 
-    target.set_many = noted  # type: ignore[method-assign]  # to see it
+    monkeypatch.setattr(target, "set_many", noted)
     await copy_into(target, INSTALLATION, StoreSource(source, INSTALLATION), options())
     assert written == [TOKEN]
     assert await contents(target) == await contents(source)
@@ -369,7 +369,9 @@ async def test_installations_keep_their_names() -> None:
         )
 
 
-async def test_writes_that_fail_for_a_moment_are_made_again() -> None:
+async def test_writes_that_fail_for_a_moment_are_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     source, target = await filled(), Mortal()
     failures: list[TarnError] = [
         OutcomeUnknownError("late"),
@@ -386,19 +388,19 @@ async def test_writes_that_fail_for_a_moment_are_made_again() -> None:
             outcomes[0] = failures.pop()
         return outcomes
 
-    target.set_many = flaky  # type: ignore[method-assign]  # to fail
+    monkeypatch.setattr(target, "set_many", flaky)
     await migrate(place(source), place(target), IDS, options(1))
     assert failures == []
     assert await contents(target) == by_name(sample_installation())
 
 
-async def test_a_write_that_is_refused_fails_the_transfer() -> None:
+async def test_a_write_that_is_refused_fails_the_transfer(monkeypatch: pytest.MonkeyPatch) -> None:
     source, target = await filled(), Mortal()
 
     async def refuse(partition: Partition, groups: Sequence[Group]) -> list[TarnError | None]:
         return [TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, partition.name)] * len(groups)
 
-    target.set_many = refuse  # type: ignore[method-assign]  # to fail
+    monkeypatch.setattr(target, "set_many", refuse)
     with pytest.raises(TarnError, match="moved/auth"):
         await migrate(place(source), place(target), IDS, options())
 

@@ -79,7 +79,9 @@ async def test_the_rate_is_kept_and_the_rest_is_left(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("survivors", [0, 3])
 async def test_an_error_ends_the_chunk_and_what_was_deleted_is_noted(
-    tmp_path: Path, survivors: int
+    tmp_path: Path,
+    survivors: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     lake, rows = await doomed(tmp_path)
     delete_many = lake.blocks.delete_many
@@ -92,7 +94,7 @@ async def test_an_error_ends_the_chunk_and_what_was_deleted_is_noted(
             raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, "no right to delete")
         await delete_many(namespace, paths)
 
-    lake.blocks.delete_many = refusing  # type: ignore[method-assign]
+    monkeypatch.setattr(lake.blocks, "delete_many", refusing)
     result = await deleted(lake, rows)
     assert result.error == (Kind.DENIED, Reason.ACCESS_DENIED, "no right to delete")
     assert result.done == survivors * 2 == await noted(lake)

@@ -237,12 +237,12 @@ async def test_time_in_which_the_process_stood_still_ends_no_body() -> None:
         assert await task == -1
 
 
-async def test_silence_before_the_read_is_not_waited_for() -> None:
+async def test_silence_before_the_read_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
     """A handler that was busy for a minute gives a client that was silent meanwhile its whole time."""
     wire = Wire()
     wire.last_received = wire.now
     wire.is_paused = False
-    wire.resume_body = lambda: None  # type: ignore[method-assign]
+    monkeypatch.setattr(wire, "resume_body", lambda: None)
     wire.now += 60
     async with reading(wire) as task:
         wire.pass_time(29)

@@ -8,7 +8,7 @@ double only returns answers of the right form.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -107,11 +107,13 @@ class FakeGraveler:
         self.views_asked: list[str] = []
         self._generation = 0
         self.uploads: dict[str, Upload] = {}
-        self.fail: dict[str, list[TarnError | None]] = {}
+        self.fail: dict[str, list[Exception | None]] = {}
         """Before an rpc does anything."""
         self.lose: dict[str, list[TarnError]] = {}
         """After it is done: its answer is lost."""
         self.calls: list[str] = []
+        self.entered: Callable[[str], None] | None = None
+        """Called with the name of each rpc that begins."""
         self.staged: list[entry_pb.Stage] = []
         self.deleted: dict[str, bytes] = {}
         """Tombstones of conditional deletes, by path."""
@@ -123,6 +125,8 @@ class FakeGraveler:
 
     def _enter(self, name: str, call: Call) -> None:
         self.calls.append(name)
+        if self.entered is not None:
+            self.entered(name)
         is_anonymous = call.caller_token == "t1.gateway"
         if not is_anonymous:
             assert call.caller_token.startswith("token-of-"), "calls carry the caller's token"
