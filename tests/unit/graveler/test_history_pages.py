@@ -14,7 +14,6 @@ from tarn.core.ids import BranchId, CommitId, TagId
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.records import encode_branch
 from tarn_graveler.branch.head_moves import NewHead
-from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
 Act = Callable[[Lake, CommitId], Awaitable[object]]
 
@@ -79,9 +78,8 @@ async def test_a_branch_that_is_being_created_protects_its_commit(lake: Lake) ->
 
 async def test_the_life_of_a_tag_that_a_page_shows_can_expire(lake: Lake) -> None:
     tag = await lake.graveler.tags.create(lake.repository, TagId("v1"), await commit(lake, "a", 1))
-    shown: list[pb.HistoryTag] = []
-    cursor = ""
-    while not shown:
+    page, cursor = await lake.graveler.history_pages.page(lake.repository, "", 10)
+    while not page.tags:
         page, cursor = await lake.graveler.history_pages.page(lake.repository, cursor, 10)
     (found,) = page.tags
     assert (found.tag_id, found.commit_id) == ("v1", tag.commit_id)
