@@ -51,13 +51,13 @@ def _take_contents(
 ) -> None:
     """Reads the objects of a listing's document, and leaves the rest of it to botocore, whose parser looks for each
     member of the model in each object. A handler of botocore's event `before-parse`."""
-    from xml.etree.ElementTree import ParseError, fromstring, tostring
+    from xml.etree.ElementTree import Element, ParseError, fromstring, tostring
 
     try:
         root = fromstring(response_dict["body"])  # noqa: S314 - botocore parses the same with the same
     except ParseError:
         return  # botocore says what is wrong, and tries again
-    contents, others = [], []
+    contents, others = list[Element](), list[Element]()
     for each in root:
         (contents if each.tag.endswith("Contents") else others).append(each)
     if root.tag.endswith("Error") or not contents:
