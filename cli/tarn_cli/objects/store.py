@@ -57,8 +57,7 @@ def _take_contents(
         root = fromstring(response_dict["body"])  # noqa: S314 - botocore parses the same with the same
     except ParseError:
         return  # botocore says what is wrong, and tries again
-    contents: list[Element] = []
-    others: list[Element] = []
+    contents, others = list[Element](), list[Element]()
     for each in root:
         (contents if each.tag.endswith("Contents") else others).append(each)
     if root.tag.endswith("Error") or not contents:
