@@ -5,9 +5,9 @@ from __future__ import annotations
 import random
 from typing import TYPE_CHECKING, Final
 
+from tests.sim.journaled_records import WatchedLink
 from tests.sim.machine import Server
 
-from tarn.testing.sim.link import KvLink
 from tarn_auth.application import AuthApplication
 
 if TYPE_CHECKING:
@@ -32,12 +32,13 @@ class Auth(Server):
         world, plan = self.world, self.world.plan
         self._end = world.store.open(self.clock)
         application = AuthApplication(
-            KvLink(self._end, self.wire, plan.page_rows),
+            WatchedLink(world, self._end, self.wire, plan.page_rows),
             "sim",
             SECRET,
             self.clock,
             self.ids,
             random_bytes=random.Random(f"auth {plan.seed} {self.name} {self._life}").randbytes,
+            keeps_events=plan.keeps_events,
         )
         # Services are not simulated as callers: whoever reaches a process of auth is one.
         self.serve(application.endpoints_in_process)

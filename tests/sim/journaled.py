@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from drained_files import Files, read_files
+from tests.sim.journaled_records import JournaledRecords
 
 from tarn.core.entry import is_tombstone
 from tarn.core.ids import BranchId
@@ -37,12 +38,14 @@ class Journaled:
     Attributes:
         drained: the values that events in files have put to paths.
         events: the events that were seen in the store: the value of each, by its partition, key and order.
+        records: the same for records.
     """
 
     def __init__(self, world: World) -> None:
         self._world = world
         self.drained: set[tuple[str, int]] = set()
         self.events: dict[tuple[str, bytes, int], bytes] = {}
+        self.records = JournaledRecords(world)
 
     async def look(self, token: str) -> dict[str, tuple[int, bytes]]:
         """Compares the rows of a token with its events, and returns the newest of each path.
@@ -81,6 +84,7 @@ class Journaled:
             if (op.key, self._world.values.same(op.value)) not in self.drained:
                 self._world.problem(f"no event is in the files for {op.line()}")
         self._world.statistics["journal: events"] += len(self.events)
+        await self.records.finish()
 
     def _compare(
         self, place: JournalPlace, files: Files, left: dict[str, dict[str, tuple[int, bytes]]]

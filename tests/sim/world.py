@@ -18,6 +18,7 @@ from tests.sim.erased import Erased
 from tests.sim.erasers import EraserProcess
 from tests.sim.gateways import Gateway
 from tests.sim.journaled import Journaled
+from tests.sim.journaled_records import WatchedLink
 from tests.sim.kept import Kept
 from tests.sim.keys import keys_of
 from tests.sim.machine import Machine, Server, some
@@ -45,7 +46,7 @@ from tarn.testing.sim.clock import SimClock
 from tarn.testing.sim.faults import CALM, FaultInjector, FaultProfile, refused
 from tarn.testing.sim.kv_cassandra import SimCassandra
 from tarn.testing.sim.kv_sqlite import SimSqlite
-from tarn.testing.sim.link import KvLink, Wire
+from tarn.testing.sim.link import Wire
 from tarn.testing.sim.loop import SimLoop
 from tarn.testing.sim.swept_blocks import SweptBlockLink
 from tarn_graveler.application import endpoints_of
@@ -85,14 +86,14 @@ class _Store(Protocol):
     async def peek(self, partition: str) -> tuple[dict[bytes, bytes], list[Companion]]: ...
 
 
-class _ReplicaLink(KvLink):
+class _ReplicaLink(WatchedLink):
     """The link of a replica, which must not remove single rows of a staging token.
 
     Listings remember which rows a token holds (docs/design/tombstones.md); only a whole token is dropped.
     """
 
     def __init__(self, world: World, kv: Kv, wire: Wire, page_rows: int) -> None:
-        super().__init__(kv, wire, page_rows)
+        super().__init__(world, kv, wire, page_rows)
         self._world = world
 
     async def set_many(

@@ -1,4 +1,4 @@
-"""Registrations: which events of records the journal's drain has to look for (docs/design/journal.md, "Registration").
+"""Registrations: which events of records the journal's drain looks for (docs/design/journal.md, "Events in the KV").
 
 Before a record changes, the exact key of its event is registered, in a partition of the present hour. So a drain never
 scans a partition of records, where events were removed one by one. A registration does not say whether the change was

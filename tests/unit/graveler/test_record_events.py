@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from graveler_service import Service, running_service
-from told_records import untold
+from tests.sim.told import untold
 
 from tarn.client.collections import CollectionClient
 from tarn.core.expiry import Expiry
