@@ -12,6 +12,7 @@ from tarn_graveler.branch.building import Builder
 from tarn_graveler.branch.private_rows import ReplacedRows
 from tarn_graveler.collection.online_deletion import OUTCOMES
 from tarn_graveler.heavy.builder import ProcessBuilder
+from tarn_graveler.journal.draining import DrainProgress
 from tarn_graveler.reads.journal import OUTCOMES as READ_OUTCOMES
 from tarn_graveler.reads.journal import ReadJournal
 
@@ -45,11 +46,9 @@ def register_replica(
     records = graveler.repositories
     meters.sample("cache.lookups", lambda: records.hits, cache="record", outcome="hit")
     meters.sample("cache.lookups", lambda: records.misses, cache="record", outcome="miss")
-    drain = graveler.drain
-    if drain is not None:
-        drained = drain.progress
-        meters.sample("journal.lag", lambda: drained.greatest_lag_us(clock.now_us()) / 1_000_000)
-        meters.sample("journal.failed", lambda: drained.failed_passes)
+    drained = DrainProgress() if graveler.drain is None else graveler.drain.progress
+    meters.sample("journal.lag", lambda: drained.greatest_lag_us(clock.now_us()) / 1_000_000)
+    meters.sample("journal.failed", lambda: drained.failed_passes)
     queue = None if graveler.online is None else graveler.online.queue
     meters.sample("online.waiting", lambda: 0 if queue is None else len(queue))
     for outcome in OUTCOMES:
