@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from drained_files import Files, read_files
 from tests.sim.journaled_records import JournaledRecords
 from tests.support.check.history import OpKind, Outcome
+from tests.support.drained_files import Files, read_files
 
 from tarn.core.entry import is_tombstone
 from tarn.core.ids import BranchId

@@ -14,10 +14,10 @@ from pathlib import Path
 from unittest import mock
 
 import pytest
-from drained_files import read_files
 from lake import Lake, create_repository
 from tests.sim.plan import draw
 from tests.sim.test_crashes import MortalWorld, Scene, _run
+from tests.support.drained_files import read_files
 from tests.support.sim.loop import SimLoop, simulate
 
 from tarn_graveler.collection.cleaner import Cleaner

@@ -57,13 +57,6 @@ class HeldOperation:
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     opened: asyncio.Event = field(default_factory=asyncio.Event)
 
-    def takes(self, operation: str, keys: Sequence[bytes]) -> bool:
-        """Returns whether a call is the one that is held; counts those that pass."""
-        if not self.fits(operation, keys):
-            return False
-        self.skipped -= 1
-        return self.skipped < 0
-
     def open(self) -> None:
         """Lets the operation continue."""
         self.opened.set()
@@ -109,6 +102,18 @@ class GatedKv:
             self._read_together = kv.get_together
             self.get_together = self._get_together
 
+    def _gate_of(self, operation: str, keys: Sequence[bytes]) -> HeldOperation | None:
+        """Returns the gate that holds a call. Those that wait for a later one count it, too."""
+        found = None
+        for gate in self._gates:
+            if not gate.fits(operation, keys):
+                continue
+            if gate.skipped:
+                gate.skipped -= 1
+            elif found is None:
+                found = gate
+        return found
+
     def hold(
         self, operation: str, key: bytes | None = None, *, after: bool = False, number: int = 1
     ) -> HeldOperation:
@@ -147,7 +152,7 @@ class GatedKv:
         act: Callable[[], Awaitable[R]],
     ) -> R:
         self.calls.append((operation, partition.name))
-        gate = next((g for g in self._gates if g.takes(operation, keys)), None)
+        gate = self._gate_of(operation, keys)
         if gate is not None:
             self._gates.remove(gate)
             if not gate.after:

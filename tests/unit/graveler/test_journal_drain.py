@@ -7,10 +7,10 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from drained_files import Files, read_files
 from lake import Lake, Replicas, Running, create_repository, ended, reached
 from lake_upload import seal_main
 from permits import permit_for
+from tests.support.drained_files import Files, read_files
 
 from tarn.block.local import open_local
 from tarn.block.port import BlockKey
