@@ -49,8 +49,8 @@ _SEEN_IN_2000 = (
 )
 """Outcomes that 2,000 steps see at least once."""
 _SEEN_IN_20000 = ("cherry_pick", "undecided")
-"""The same of 20,000 steps. Each example leaves some rules out (swarm testing), and times and ids differ between runs, so
-a short run may see none: of 3,000 steps, one saw no pick and others 17, one nothing undecided and another one."""
+"""The same of 20,000 steps. Each example leaves some rules out (swarm testing), and times and ids differ between runs,
+so a short run may see none: of 3,000 steps, one saw no pick and others 17, one nothing undecided and another one."""
 
 
 def play(open_store: OpenStore, folder: Path, steps: int, *, is_reproducible: bool) -> Counter[str]:
