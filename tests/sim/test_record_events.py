@@ -17,6 +17,7 @@ from unittest import mock
 import pytest
 from tests.sim.journaled_records import JournaledRecords, WatchedLink
 from tests.sim.world import World
+from tests.support.record_events import record_events
 from tests.support.sim.clock import SimClock, SimIds
 from tests.support.sim.faults import FaultInjector, FaultProfile
 from tests.support.sim.kv_cassandra import SimCassandra
@@ -30,7 +31,7 @@ from tarn.core.ids import CommitId, RepositoryId
 from tarn.core.levels import ALL_FEATURES
 from tarn.kv.keys import AuthKeys, InstallationKeys, RepositoryKeys
 from tarn.kv.port import Group, Partition, Predicate, Row
-from tarn.kv.record_events import JournaledKv, record_events
+from tarn.kv.record_events import JournaledKv
 from tarn.kv.record_kinds import RecordKind
 from tarn.kv.register import Register
 from tarn.kv.registrations import Registration, Registrations, hour_of

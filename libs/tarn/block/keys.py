@@ -8,6 +8,7 @@ before the file system sees it.
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from tarn.core.errors import Kind, Reason, TarnError
 
@@ -19,6 +20,7 @@ __all__ = [
     "PATH_SEGMENTS_MAX",
     "check_listing",
     "check_part",
+    "check_parts",
     "check_path",
     "check_span",
     "check_upload",
@@ -157,3 +159,15 @@ def check_part(part: int, attempt: str) -> str:
     if not _LABEL.fullmatch(attempt):
         raise _invalid("attempt", attempt, "must be 1 to 128 of letters, digits, '_' and '-'")
     return f"{part:05d}-{attempt}"
+
+
+def check_parts(upload: str, parts: Sequence[tuple[int, str]]) -> list[str]:
+    """Returns the names (`check_part`) of the parts that an upload is completed with.
+
+    Raises:
+        TarnError: INVALID, UPLOAD_PART_INVALID: there are none, or too many; INVALID as `check_part`.
+    """
+    if not 1 <= len(parts) <= PART_NUMBER_MAX:
+        text = f"upload {upload} is completed with {len(parts)} parts, not 1 to {PART_NUMBER_MAX}"
+        raise TarnError(Kind.INVALID, Reason.UPLOAD_PART_INVALID, text, parts=str(len(parts)))
+    return [check_part(part, attempt) for part, attempt in parts]

@@ -8,9 +8,9 @@ from typing import Self
 
 from tarn.block.keys import (
     METADATA_PREFIX,
-    PART_NUMBER_MAX,
     check_listing,
     check_part,
+    check_parts,
     check_path,
     check_span,
     check_upload,
@@ -221,12 +221,7 @@ class MemUploads:
     ) -> Joined:
         """See `BlockUploads.complete`."""
         self._store.check(key)
-        if not 1 <= len(parts) <= PART_NUMBER_MAX:
-            text = (
-                f"upload {upload} is completed with {len(parts)} parts, not 1 to {PART_NUMBER_MAX}"
-            )
-            raise TarnError(Kind.INVALID, Reason.UPLOAD_PART_INVALID, text, parts=str(len(parts)))
-        names = [check_part(part, attempt) for part, attempt in parts]
+        names = check_parts(upload, parts)
         kept = self._parts.get((key.namespace, check_upload(upload)), {})
         try:
             return Joined(len(self._store.find(key).body), was_there=True)

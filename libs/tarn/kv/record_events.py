@@ -8,7 +8,7 @@ Reads, and writes of rows that are no records, go to the store as if it were not
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Coroutine, Iterable, Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
@@ -33,12 +33,12 @@ from tarn.kv.port import (
     Row,
 )
 from tarn.kv.record_kinds import Place, RecordKind, kind_of, place_of
-from tarn.kv.records import decode_branch, is_pending_branch, parse_record
+from tarn.kv.records import decode_branch, is_pending_branch
 from tarn.kv.register import REGISTER_TRIES
-from tarn.kv.registrations import Registration, Registrations, find_event, new_event_id
+from tarn.kv.registrations import Registration, Registrations, new_event_id
 from tarn_proto.store.v1 import journal_pb2 as pb
 
-__all__ = ["PRINCIPAL", "JournaledKv", "RecordEvent", "changing", "record_events"]
+__all__ = ["PRINCIPAL", "JournaledKv", "changing"]
 
 PRINCIPAL: Final[ContextVar[bytes]] = ContextVar("tarn_principal", default=b"")
 """The uid of the user for whom this task changes records; empty: Tarn itself changes them."""
@@ -298,41 +298,3 @@ def _operation_of(before: Branch | None, after: Branch, *, is_pending: bool) -> 
     if after.staging != before.staging:
         return pb.JOURNAL_OPERATION_SEAL
     return pb.JOURNAL_OPERATION_TOUCH
-
-
-@dataclass(frozen=True, slots=True)
-class RecordEvent:
-    """An event of a record that a store holds.
-
-    Attributes:
-        registration: names its place.
-        event: what it says.
-        order: as in `tarn.kv.port.Companion`; of the events of one key, the greatest is the record's last change.
-    """
-
-    registration: Registration
-    event: pb.JournalEvent
-    order: int
-
-
-async def record_events(
-    kv: Kv, registrations: Registrations, hours: Iterable[int], now_us: int
-) -> AsyncIterator[RecordEvent]:
-    """Yields the events of records that are registered in some hours and have not been removed, hour by hour.
-
-    Those of one hour come by the times of their requests, which is not the order of the changes.
-
-    Args:
-        kv: the store.
-        registrations: of the installation.
-        hours: since 1970.
-        now_us: the present time.
-
-    Raises:
-        TarnError: CORRUPT: a registration or an event is damaged; errors of the store.
-    """
-    for hour in hours:
-        async for each in registrations.registered(hour):
-            found = (await find_event(kv, each, now_us)).event
-            if found is not None:
-                yield RecordEvent(each, parse_record(pb.JournalEvent(), found.value), found.order)

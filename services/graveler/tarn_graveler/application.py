@@ -93,7 +93,7 @@ class _PrincipalGate(AccessGate):
 def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
     """Returns the services of a replica; `access` knows what their callers may do."""
     rules = RepositoryRules(graveler.repositories, graveler.settings, graveler.bucket_views)
-    kind = _PrincipalGate if graveler.keeps_events else AccessGate
+    kind = _PrincipalGate if graveler.drain is not None else AccessGate
     gate = kind(access, rules, graveler.gateways_prove)
     compactors = WatchingCompactors(graveler.clock)
     return [

@@ -182,7 +182,6 @@ class Graveler:
         drain: of the journal of mutations; None: it is off.
         journal: notes what is looked up; None: nothing does. The application adds it.
         features: refuses what the store's feature level does not allow (`Replica.features`).
-        keeps_events: as in `GravelerSettings`.
     """
 
     clock: Clock
@@ -251,7 +250,6 @@ class Graveler:
     drain: Drain | None = None
     journal: ReadJournal | None = None
     features: FeatureGate = ALL_FEATURES
-    keeps_events: bool = False
 
     def gateways_prove(self) -> bool:
         """Whether all gateways that may run prove who they are; those of release 0.9.0 do not."""
@@ -300,14 +298,10 @@ def assemble(
         ReadObjects(kv, blocks, clock, keys),
     )
     # --- journal and graph
-    drain = Drain(
-        store,
-        keys,
-        blocks,
-        clock,
-        ids,
-        features,
-        settings.drain,
+    drain = (
+        Drain(store, keys, blocks, clock, ids, features, settings.drain)
+        if settings.keeps_events
+        else None
     )
     bases, path_changes = MergeBases(commits), PathChanges(paths, commits, committed)
     # --- refs
@@ -369,7 +363,7 @@ def assemble(
             blocks,
             clock,
             settings.online,
-            drain if settings.keeps_events else None,
+            drain,
         )
     # --- tasks
     task_runner = TaskRunner(
@@ -377,7 +371,6 @@ def assemble(
     )
     return Graveler(
         features=features,
-        keeps_events=settings.keeps_events,
         clock=clock,
         committed=committed,
         collection_limits=limits,
@@ -420,7 +413,7 @@ def assemble(
         abandoned_uploads=AbandonedUploads(
             iterators, repository_settings, daily, uploads, blocks, clock
         ),
-        admission=Admission(quotas, usage, clock, tasks, drain if settings.keeps_events else None),
+        admission=Admission(quotas, usage, clock, tasks, drain),
         merges=merges,
         merge_branches=MergeBranches(merges, branches, publications),
         range_reverts=RangeReverts(commits, merges, moves),
@@ -457,7 +450,7 @@ def assemble(
             settings.cleanup_poll_seconds,
             expiring.look,
             task_runner.look,
-            drain if settings.keeps_events else None,
+            drain,
         ),
-        drain=drain if settings.keeps_events else None,
+        drain=drain,
     )

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from graveler_service import Service, running_service
 from tests.sim.told import untold
+from tests.support.record_events import RecordEvent, record_events
 
 from tarn.client.collections import CollectionClient
 from tarn.core.expiry import Expiry
@@ -18,7 +19,6 @@ from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import AuthKeys, InstallationKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Kv, Partition
-from tarn.kv.record_events import RecordEvent, record_events
 from tarn.kv.record_kinds import KINDS, Place, place_of
 from tarn.kv.registrations import Registrations, hour_of
 from tarn_graveler.records.branches import BranchName

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.clock import ManualClock, SeededIds
 from tests.support.faults.gates import GatedKv
+from tests.support.record_events import RecordEvent, record_events
 
 from tarn.core.branch import Branch, Token, TokenKind, seal, touch
 from tarn.core.errors import Kind, Reason, TarnError
@@ -26,7 +27,7 @@ from tarn.kv.port import (
     Partition,
     PredicateFailedError,
 )
-from tarn.kv.record_events import PRINCIPAL, JournaledKv, RecordEvent, changing, record_events
+from tarn.kv.record_events import PRINCIPAL, JournaledKv, changing
 from tarn.kv.records import encode_branch
 from tarn.kv.register import Register
 from tarn.kv.registrations import Registrations, hour_of

@@ -11,13 +11,12 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from tarn.block.keys import PART_NUMBER_MAX, check_part, check_path, check_upload
+from tarn.block.keys import check_part, check_parts, check_path, check_upload
 from tarn.block.local.draft import Draft, Part
 from tarn.block.local.faults import Faults
 from tarn.block.local.intake import Intake, LocalWriter
 from tarn.block.local.namespaces import LocalNamespace, Namespaces
 from tarn.block.port import BlockExistsError, BlockKey, BlockNotFoundError, Joined
-from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = ["UPLOADS", "LocalUploads"]
 
@@ -81,12 +80,7 @@ class LocalUploads:
         """See `BlockUploads.complete`. One part is linked, several are copied."""
         check_path(key.path)
         check_upload(upload)
-        if not 1 <= len(parts) <= PART_NUMBER_MAX:
-            text = (
-                f"upload {upload} is completed with {len(parts)} parts, not 1 to {PART_NUMBER_MAX}"
-            )
-            raise TarnError(Kind.INVALID, Reason.UPLOAD_PART_INVALID, text, parts=str(len(parts)))
-        names = [check_part(part, attempt) for part, attempt in parts]
+        names = check_parts(upload, parts)
         with self._intake.guard, Faults(f"complete upload {upload} of block {key.path}"):
             ns = await self._namespaces.enter(key.namespace)
             with suppress(BlockNotFoundError):

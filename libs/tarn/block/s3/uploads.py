@@ -25,7 +25,7 @@ from typing import Final, Self
 
 from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.close_guard import CloseGuard
-from tarn.block.keys import PART_NUMBER_MAX, check_part, check_upload
+from tarn.block.keys import check_part, check_parts, check_upload
 from tarn.block.port import CHUNK_BYTES, BlockExistsError, BlockKey, BlockNotFoundError, Joined
 from tarn.block.s3.names import OWN, RESERVED, ObjectKey, S3Namespace, namespace_of, object_key_of
 from tarn.block.s3.objects import Objects
@@ -127,18 +127,13 @@ class S3Uploads:
                 part of less than 5 MiB precedes a larger one.
         """
         ns, at = _places(key, upload)
-        if not 1 <= len(parts) <= PART_NUMBER_MAX:
-            text = (
-                f"upload {upload} is completed with {len(parts)} parts, not 1 to {PART_NUMBER_MAX}"
-            )
-            raise TarnError(Kind.INVALID, Reason.UPLOAD_PART_INVALID, text, parts=str(len(parts)))
-        names = [check_part(part, receipt) for part, receipt in parts]
+        names = check_parts(upload, parts)
         with self.guard:
             etags = {part: etag for part, receipt in parts if (etag := _etag_of(receipt))}
-            etag = _joined_etag([etags.get(part, "") for part, _ in parts])
+            joined_etag = _joined_etag([etags.get(part, "") for part, _ in parts])
             found = await self.objects.find(at)
             if found is not None:
-                return Joined(found.size, was_there=found.etag != etag)
+                return Joined(found.size, was_there=found.etag != joined_etag)
             asides = {
                 part: _aside(ns, upload, name)
                 for (part, _), name in zip(parts, names, strict=True)
@@ -160,7 +155,7 @@ class S3Uploads:
             found = await self.objects.find(at)
             if found is None:
                 raise BlockNotFoundError(key)
-            return Joined(found.size, was_there=not made and found.etag != etag)
+            return Joined(found.size, was_there=not made and found.etag != joined_etag)
 
     async def _kept(self, ns: S3Namespace, upload: str) -> dict[str, int]:
         """Returns keys and sizes of all objects that are kept for an upload."""

@@ -31,6 +31,7 @@ __all__ = [
     "encode_index",
     "manifest_file",
     "new_snapshot_id",
+    "snapshot_folder",
 ]
 
 VERSION: Final = 1
@@ -60,9 +61,14 @@ class Scope(enum.Enum):
     REPOSITORY = "repository"
 
 
+def snapshot_folder(scope: Scope, snapshot_id: str) -> str:
+    """The folder in the target for all files of a snapshot but its content."""
+    return f"{scope.value}/{snapshot_id}"
+
+
 def manifest_file(scope: Scope, snapshot_id: str) -> str:
     """The name of the manifest in the target. A snapshot without it is not finished."""
-    return f"{scope.value}/{snapshot_id}/manifest.json"
+    return f"{snapshot_folder(scope, snapshot_id)}/manifest.json"
 
 
 def new_snapshot_id(begin_us: int, ids: IdSource) -> str:

@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Mapping
 from typing import Final
 
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.snapshot.files.manifest import SNAPSHOT_ID, Scope, manifest_file
+from tarn.snapshot.files.manifest import SNAPSHOT_ID, Scope, manifest_file, snapshot_folder
 from tarn.snapshot.files.target import Target
 
 __all__ = [
@@ -37,7 +37,7 @@ _MARK_BYTES_MAX: Final = 4096
 
 def begun_file(scope: Scope, snapshot_id: str) -> str:
     """The name of the mark of an unfinished snapshot."""
-    return f"{scope.value}/{snapshot_id}/begun.json"
+    return f"{snapshot_folder(scope, snapshot_id)}/begun.json"
 
 
 async def begin_snapshot(

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tarn.core.clock import Clock, IdSource
 from tarn.snapshot.files.content import CONTENT, content_file
-from tarn.snapshot.files.manifest import Scope, manifest_file
+from tarn.snapshot.files.manifest import Scope, manifest_file, snapshot_folder
 from tarn.snapshot.files.marks import begin_prune, check_time, end_prune
 from tarn.snapshot.files.stored import open_snapshot, snapshot_ids
 from tarn.snapshot.files.target import Target
@@ -59,7 +59,7 @@ async def prune(target: Target, keep: int, clock: Clock, ids: IdSource) -> Prune
                 needed.update(found.manifest.index, (line.digest for line in found.lines))
         check_time(begin_us, clock.now_us(), "the prune")
         await target.delete([manifest_file(Scope.INSTALLATION, each) for each in old])
-        folders = {manifest_file(Scope.INSTALLATION, each).rpartition("/")[0] for each in kept}
+        folders = {snapshot_folder(Scope.INSTALLATION, each) for each in kept}
         files = [name async for name in target.files(Scope.INSTALLATION.value)]
         await target.delete([name for name in files if name.rpartition("/")[0] not in folders])
         used = {content_file(digest) for digest in needed}

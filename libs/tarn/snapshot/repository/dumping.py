@@ -24,8 +24,8 @@ from tarn.snapshot.files.manifest import (
     Scope,
     decode_index,
     encode_index,
-    manifest_file,
     new_snapshot_id,
+    snapshot_folder,
 )
 from tarn.snapshot.files.marks import (
     begin_snapshot,
@@ -194,7 +194,7 @@ class RepositoryDump:
         return manifest
 
     def _page(self, number: int) -> str:
-        return f"{_folder(self._id)}/page-{number:08d}.json"
+        return f"{snapshot_folder(Scope.REPOSITORY, self._id)}/page-{number:08d}.json"
 
     def _take(self, lines: Lines, dumped: SavedRepository, page_token: str) -> None:
         self._lines += lines
@@ -251,13 +251,13 @@ def _partition(kind: str) -> Partition:
     return Partition(kind, PartitionKind.PLAIN)
 
 
-def _folder(snapshot_id: str) -> str:
-    return manifest_file(Scope.REPOSITORY, snapshot_id).rpartition("/")[0]
-
-
 async def _discard(target: Target, snapshot_id: str) -> None:
     mark = begun_file(Scope.REPOSITORY, snapshot_id)
-    names = [name async for name in target.files(_folder(snapshot_id)) if name != mark]
+    names = [
+        name
+        async for name in target.files(snapshot_folder(Scope.REPOSITORY, snapshot_id))
+        if name != mark
+    ]
     await target.delete([*names, mark])
 
 

@@ -24,7 +24,7 @@ from tarn.kv.records import BucketView, decode_branch, decode_bucket
 __all__ = ["Inventory", "is_empty", "take_inventory"]
 
 _PAGE = 1_000
-_REPOSITORIES = b"repos/"
+_REPOSITORIES = InstallationKeys.repository("")
 _BRANCHES = b"branches/"
 
 

@@ -5,7 +5,8 @@ A page offers the first names only. Whoever types the beginning of another one g
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Final
 
@@ -38,15 +39,12 @@ async def branches_offered(
     context: Context, repository: str, prefix: str = "", amount: int = 0
 ) -> list[str]:
     """Returns the first names of branches that begin with a prefix; none to whoever may not list them."""
-    try:
+    with _unless_denied():
         page = await context.graveler.list_branches(
             context.read(), repository, prefix=prefix, page_size=amount or OFFERED_MAX
         )
-    except TarnError as error:
-        if error.kind is not Kind.DENIED:
-            raise
-        return []
-    return [each.branch_id for each in page.branches]
+        return [each.branch_id for each in page.branches]
+    return []
 
 
 async def refs_offered(
@@ -54,15 +52,21 @@ async def refs_offered(
 ) -> list[str]:
     """Returns the first names of branches and tags that begin with a prefix; none to whoever may not list them."""
     found = await branches_offered(context, repository, prefix, amount)
-    try:
+    with _unless_denied():
         page = await context.graveler.list_tags(
             context.read(), repository, prefix=prefix, page_size=amount or OFFERED_MAX
         )
+        found += [each.tag_id for each in page.tags]
+    return found
+
+
+@contextmanager
+def _unless_denied() -> Iterator[None]:
+    try:
+        yield
     except TarnError as error:
         if error.kind is not Kind.DENIED:
             raise
-        return found
-    return found + [each.tag_id for each in page.tags]
 
 
 async def missing_of(

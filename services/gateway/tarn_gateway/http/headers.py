@@ -44,9 +44,8 @@ class Headers(dict[str, str]):
     def with_prefix(self, prefix: str) -> Sequence[tuple[str, str]]:
         """Returns `(name, joined value)` of the names that begin with a lower-case prefix."""
         names = self.amz_names if prefix.startswith("x-amz-") else self
-        if prefix not in "\n".join(
-            names
-        ):  # mostly, and told by one search instead of one for each name
+        # Mostly there is none, which one search tells instead of one for each name.
+        if prefix not in "\n".join(names):
             return ()
         return [(name, self[name]) for name in names if name.startswith(prefix)]
 

@@ -125,7 +125,7 @@ class Cleaner:
         before = self._keys.drop(one_pass.done_before_us, "")
         self._done = {key for key in self._done if key >= before}
         count = 0
-        drained: dict[bytes, Drop] = {}
+        to_drain: dict[bytes, Drop] = {}
         async for key, drop in one_pass.due(self._done):
             if drop.reflog is not None:
                 await self._expire(drop.reflog)
@@ -134,9 +134,9 @@ class Cleaner:
             elif drop.branch is not None:
                 await self._look_at_branch(drop.branch, drop.drop_time_us)
             elif drop.journal is not None and self._drain is not None:
-                drained[key] = drop
-                if len(drained) == _LAST_SCANS:
-                    count += await self._drain_and_drop(self._drain, drained)
+                to_drain[key] = drop
+                if len(to_drain) == _LAST_SCANS:
+                    count += await self._drain_and_drop(self._drain, to_drain)
                 continue
             elif drop.owner is None:
                 await self._drop(drop)
@@ -145,8 +145,8 @@ class Cleaner:
             else:
                 await self._look(drop, drop.owner)
             self._done.add(key)
-        if drained and self._drain is not None:
-            count += await self._drain_and_drop(self._drain, drained)
+        if to_drain and self._drain is not None:
+            count += await self._drain_and_drop(self._drain, to_drain)
         await one_pass.finish()
         return count
 

@@ -87,17 +87,15 @@ class Drops:
             unsure = [token for token, error in zip(unsure, errors, strict=True) if error]
 
     def _announcements(self, name: BranchName, tokens: Sequence[Token]) -> list[Drop]:
-        keys = self._repositories.keys_of(name.repository)
         drop_time_us = self._clock.now_us() + self._delay.look_us
-        return [
-            Drop(keys.token(name.branch_id, token), drop_time_us, owner=self._owner(name, token))
-            for token in tokens
-        ]
+        owned = [self._owned(name, token) for token in tokens]
+        return [Drop(partition, drop_time_us, owner=owner) for partition, owner in owned]
 
-    def _owner(self, name: BranchName, token: Token) -> TokenOwner:
-        root = self._repositories.keys_of(name.repository).root
+    def _owned(self, name: BranchName, token: Token) -> tuple[Partition, TokenOwner]:
+        keys = self._repositories.keys_of(name.repository)
         namespace = name.repository.storage_namespace if self._has_journal else ""
-        return TokenOwner(root, name.branch_id, token.token_id, storage_namespace=namespace)
+        owner = TokenOwner(keys.root, name.branch_id, token.token_id, storage_namespace=namespace)
+        return keys.token(name.branch_id, token), owner
 
     async def register(
         self,
@@ -113,9 +111,10 @@ class Drops:
         drop_time_us = self._clock.now_us() + self._delay.delay_us
         drops = [Drop(partition, drop_time_us) for partition in partitions]
         for name, token in tokens:
-            partition = self._repositories.keys_of(name.repository).token(name.branch_id, token)
-            journal = self._owner(name, token) if self._has_journal else None
-            drops.append(Drop(partition, drop_time_us, journal=journal))
+            partition, owner = self._owned(name, token)
+            drops.append(
+                Drop(partition, drop_time_us, journal=owner if self._has_journal else None)
+            )
         errors = await self._add(drops)
         for error in filter(None, errors):
             _log.warning("cannot register a drop", reason=error.reason, error=error.message)

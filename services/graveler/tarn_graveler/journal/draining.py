@@ -23,10 +23,9 @@ from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId
 from tarn.core.levels import Feature, FeatureGate
-from tarn.journal.events import BRANCHES
 from tarn.kv.drop_records import Drop
 from tarn.kv.journal_records import DrainRecord, decode_drain, encode_drain
-from tarn.kv.keys import InstallationKeys, RepositoryKeys
+from tarn.kv.keys import InstallationKeys, RepositoryKeys, after_prefix
 from tarn.kv.namespace_records import namespace_register
 from tarn.kv.paging import rows_of
 from tarn.kv.port import Kv
@@ -35,7 +34,7 @@ from tarn.kv.register import Register
 from tarn_graveler.journal.epochs import Epochs, JournalPlace
 from tarn_graveler.journal.passes import RepositoryPasses
 from tarn_graveler.journal.records import RecordEvents
-from tarn_graveler.journal.scanning import OverToken
+from tarn_graveler.journal.scanning import OverToken, branch_ids
 
 __all__ = ["Drain", "DrainProgress", "DrainSettings"]
 
@@ -47,7 +46,7 @@ _BEHIND_MAX: Final = 1_000
 _FULL_MAX: Final = 10_000
 """Repositories whose last full pass is remembered."""
 _PAGE: Final = 500
-_REPOSITORIES: Final = b"repos/"
+_REPOSITORIES: Final = InstallationKeys.repository("")
 
 _log = structlog.get_logger()
 _Decide = Callable[[DrainRecord], DrainRecord]
@@ -258,7 +257,7 @@ class Drain:
 
     async def _places(self) -> AsyncIterator[JournalPlace]:
         yield self._shared
-        end = _REPOSITORIES[:-1] + b"0"
+        end = after_prefix(_REPOSITORIES)
         async for _, value in rows_of(self._kv, self._keys.graveler, _REPOSITORIES, end, _PAGE):
             found = decode_bucket(value)
             if isinstance(found, Repository) and not (found.is_deleted or found.is_pending):
@@ -270,11 +269,9 @@ class Drain:
         return JournalPlace(keys.root, repository.storage_namespace)
 
     async def _branches(self, place: JournalPlace) -> AsyncIterator[BranchId]:
-        if place == self._shared:
-            return
-        refs, prefix = RepositoryKeys(place.root).refs, BRANCHES.encode()
-        async for key, _ in rows_of(self._kv, refs, prefix, prefix[:-1] + b"0", _PAGE):
-            yield BranchId(key[len(prefix) :].decode())
+        if place != self._shared:
+            async for branch_id in branch_ids(self._kv, RepositoryKeys(place.root)):
+                yield branch_id
 
     def require_drained(self, repository: Repository) -> None:
         """Does nothing unless the files of a repository are so far behind that it takes no more writes.

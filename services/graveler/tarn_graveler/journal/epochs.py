@@ -41,7 +41,7 @@ from tarn.kv.port import Kv
 from tarn.kv.record_kinds import KINDS, Place
 from tarn.kv.records import decode_branch
 from tarn.kv.register import Register
-from tarn_graveler.journal.scanning import LOOKS
+from tarn_graveler.journal.scanning import LOOKS, branch_ids
 
 __all__ = ["Epochs", "JournalPlace", "end_epochs"]
 
@@ -178,9 +178,8 @@ class Epochs:
                 yield _base_row("", "", key.decode(), kind.told(value))
 
     async def _all_branches(self, keys: RepositoryKeys) -> AsyncIterator[EventRow]:
-        prefix = BRANCHES.encode()
-        async for key, _ in rows_of(self._kv, keys.refs, prefix, after_prefix(prefix), _PAGE):
-            async for row in self._branch_rows(keys, BranchId(key[len(prefix) :].decode())):
+        async for branch_id in branch_ids(self._kv, keys):
+            async for row in self._branch_rows(keys, branch_id):
                 yield row
 
     async def _branch_rows(

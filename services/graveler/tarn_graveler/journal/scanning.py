@@ -15,12 +15,13 @@ from tarn.core.branch import Branch
 from tarn.core.ids import BranchId
 from tarn.journal.events import ID_BYTES, EventRow, event_row
 from tarn.journal.writing import BranchPass
-from tarn.kv.keys import RepositoryKeys
+from tarn.kv.keys import RepositoryKeys, after_prefix
+from tarn.kv.paging import rows_of
 from tarn.kv.port import COMPANION_KEYS, PAST_COMPANIONS, Companion, Kv, Partition, Versioned
 from tarn.kv.records import decode_branch, parse_record
 from tarn_proto.store.v1 import journal_pb2 as pb
 
-__all__ = ["LOOKS", "BranchScan", "OverToken", "companions_of", "start_at"]
+__all__ = ["LOOKS", "BranchScan", "OverToken", "branch_ids", "companions_of", "start_at"]
 
 LOOKS: Final = 16
 """How often a branch is read whose record changes each time."""
@@ -51,6 +52,13 @@ async def companions_of(
         if len(page) < _PAGE:
             return
         start = page[-1].key + b"\0"
+
+
+async def branch_ids(kv: Kv, keys: RepositoryKeys) -> AsyncIterator[BranchId]:
+    """Yields the branches of a repository that have a record, by name."""
+    prefix = RepositoryKeys.branch(BranchId(""))
+    async for key, _ in rows_of(kv, keys.refs, prefix, after_prefix(prefix), _PAGE):
+        yield BranchId(key[len(prefix) :].decode())
 
 
 class BranchScan:

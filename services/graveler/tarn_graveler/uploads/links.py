@@ -234,7 +234,7 @@ class Links:
                 if error.reason not in _REFUSED_BLOCK:
                     raise
                 if not await self._is_linked(repository, upload_id):
-                    raise _refusal(error, _block_of(repository, upload)) from error
+                    raise
         elif record.manifest_hash != written.digest:
             text = "the address is linked already, as an object of another size or ETag; ask for a new one"
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.LINK_USED, text)
@@ -287,7 +287,9 @@ class Links:
                 raise TarnError(Kind.FAILED_PRECONDITION, Reason.LINK_USED, text) from error
             if claim.may_be_staged:
                 raise _may_be_linked() from error
-            raise _refusal(error, source) from error
+            if isinstance(error, BlockNotFoundError):
+                raise _nothing_written(source) from error
+            raise
 
     async def _remove(self, key: BlockKey) -> None:
         try:
@@ -307,7 +309,11 @@ class Links:
     async def _check_block(
         self, repository: Repository, upload: OpenUpload, written: WrittenObject
     ) -> None:
-        info = await self._blocks.stat(_block_of(repository, upload))
+        key = _block_of(repository, upload)
+        try:
+            info = await self._blocks.stat(key)
+        except BlockNotFoundError as error:
+            raise _nothing_written(key) from error
         written.check(info.size, info.etag)
 
     async def _finish(
@@ -353,10 +359,7 @@ def _block_of(repository: Repository, upload: OpenUpload) -> BlockKey:
     return BlockKey(repository.storage_namespace, physical_path(upload.record.address))
 
 
-def _refusal(error: TarnError, key: BlockKey) -> TarnError:
-    """The answer to an error of the store; nobody has staged the object."""
-    if not isinstance(error, BlockNotFoundError):
-        return error
+def _nothing_written(key: BlockKey) -> TarnError:
     text = f"nothing was written to {key.namespace}/{key.path}; nothing was linked"
     return TarnError(Kind.NOT_FOUND, Reason.BLOCK_NOT_FOUND, text)
 

@@ -21,7 +21,7 @@ from tarn_api.web.page import Crumb, Page, render
 from tarn_api.web.pages.history import time_of
 from tarn_api.web.place import PAGE_SIZE
 
-__all__ = ["AuditAt", "search"]
+__all__ = ["AuditAt", "search", "searched"]
 
 _BEFORE: Final = re.compile(r"[0-9]{1,18}")
 
@@ -58,30 +58,40 @@ class AuditAt(Struct, kw_only=True):
 async def search(context: Context, at: AuditAt) -> Page:
     """A page of records, the newest one first."""
     context.require(Action.READ_AUDIT, AUDIT)
-    backend = context.backend
-    query, found = _query(at), None
-    if backend.audit_folder is not None:
-        if backend.searching_audit.locked():
-            raise ApiError(503, "another search runs; try again in a moment", reason="OVERLOADED")
-        async with backend.searching_audit:
-            found = await asyncio.to_thread(
-                search_audit,
-                backend.audit_folder,
-                query,
-                backend.clock.monotonic,
-                records_max=PAGE_SIZE,
-            )
+    query = _query(at)
+    found = await searched(context, query)
     return render(
         context,
         "audit.html",
         title="Audit log",
         crumbs=[Crumb("Administration", links.to("administration")), Crumb("Audit log")],
         at=at,
-        folder=str(backend.audit_folder or ""),
+        folder=str(context.backend.audit_folder or ""),
         found=found,
         outcomes=list(Outcome),
         more=_more(at, query, found),
     )
+
+
+async def searched(context: Context, query: AuditQuery) -> AuditPage | None:
+    """Returns a page of records, for whoever may read them; None: this service has no files of the log.
+
+    Raises:
+        ApiError: 503: another search runs.
+    """
+    backend = context.backend
+    if backend.audit_folder is None:
+        return None
+    if backend.searching_audit.locked():
+        raise ApiError(503, "another search runs; try again in a moment", reason="OVERLOADED")
+    async with backend.searching_audit:
+        return await asyncio.to_thread(
+            search_audit,
+            backend.audit_folder,
+            query,
+            backend.clock.monotonic,
+            records_max=PAGE_SIZE,
+        )
 
 
 def _query(at: AuditAt) -> AuditQuery:

@@ -6,7 +6,6 @@ without its second record runs, or its process died.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
@@ -16,12 +15,11 @@ from msgspec import Struct
 
 from tarn.core.access.actions import AUDIT, Action
 from tarn.telemetry.audit.record import Outcome
-from tarn.telemetry.audit.searching import AuditQuery, search_audit
+from tarn.telemetry.audit.searching import AuditQuery
 from tarn_api.context import Context
-from tarn_api.errors import ApiError
 from tarn_api.web import links
 from tarn_api.web.page import Crumb, Page, render
-from tarn_api.web.place import PAGE_SIZE
+from tarn_api.web.pages.audit import searched
 
 __all__ = ["Run", "show"]
 
@@ -55,18 +53,7 @@ async def show(context: Context, at: Struct) -> Page:
     """The last commands about backups, the newest one first, and the age of the newest backup."""
     del at
     context.require(Action.READ_AUDIT, AUDIT)
-    backend, found = context.backend, None
-    if backend.audit_folder is not None:
-        if backend.searching_audit.locked():
-            raise ApiError(503, "another search runs; try again in a moment", reason="OVERLOADED")
-        async with backend.searching_audit:
-            found = await asyncio.to_thread(
-                search_audit,
-                backend.audit_folder,
-                _COMMANDS,
-                backend.clock.monotonic,
-                records_max=PAGE_SIZE,
-            )
+    backend, found = context.backend, await searched(context, _COMMANDS)
     runs = [] if found is None else list(_runs(found.records))
     newest = next((each.begin_us or each.end_us for each in runs if each.is_backup), None)
     return render(
