@@ -33,6 +33,7 @@ __all__ = [
     "PartitionKind",
     "Predicate",
     "PredicateFailedError",
+    "ROWS_AT_ONCE_MAX",
     "ROW_SCHEMA",
     "ReadKv",
     "ReadsAtOnce",
@@ -52,6 +53,8 @@ __all__ = [
 KEY_BYTES_MAX = 4096
 VALUE_BYTES_MAX = 1 << 20
 SCAN_LIMIT_MAX = 10_000
+ROWS_AT_ONCE_MAX = 32
+"""Rows of one `ReadsAtOnce.get_at_once`."""
 COMPANIONS_MAX = 8
 """Companions of one group, or of one compare-and-set."""
 COMPANION_BYTES_MAX = VALUE_BYTES_MAX + (16 << 10)
@@ -388,7 +391,7 @@ class ReadsAtOnce(Protocol):
         was ever written to a partition may have been found a moment before.
 
         Args:
-            rows: a few; those of different numbers and kinds are different statements, which are kept.
+            rows: 1 to `ROWS_AT_ONCE_MAX`.
         """
         ...
 

@@ -135,7 +135,7 @@ class Reading:
     async def _find_at_once(self, name: BranchName, path: str) -> bytes | None:
         """Finds the newest row of a path, as `by_record` does, by one read if this process knows the record."""
         begin = self._clock.monotonic()
-        if (read := self._branches.at_once(name, path_key(path))) is not None:
+        if (read := await self._branches.at_once(name, path_key(path))) is not None:
             record, row = read
             if row is not None:
                 return row.value

@@ -215,12 +215,13 @@ class Branches:
             TarnError: BRANCH_NOT_FOUND, also when its repository is being deleted.
         """
         if self.reads_at_once:
-            (found,) = self._reads.at_once(self._row(name))
+            row = self._row(name)
+            (found,) = self._reads.at_once(row) or await self._reads.together(row)
         else:
             found = await self.begin_fresh(name)
         return self.accept(name, found)
 
-    def at_once(self, name: BranchName, key: bytes) -> tuple[Branch, Versioned | None] | None:
+    async def at_once(self, name: BranchName, key: bytes) -> tuple[Branch, Versioned | None] | None:
         """Returns the record, and the row of a key in its staging token, both as of one moment of this call; only if
         `reads_at_once`. None if the record is not the one that this process knows.
 
@@ -234,7 +235,8 @@ class Branches:
             keys = self._repositories.keys_of(name.repository)
             known.rows = self._row(name), keys.token(name.branch_id, known.branch.staging)
         record, token = known.rows
-        found, row = self._reads.at_once(record, (token, key))
+        wanted = record, (token, key)
+        found, row = self._reads.at_once(*wanted) or await self._reads.together(*wanted)
         if found is None or found.value != known.value:
             return None
         known.read_at = self._clock.monotonic()
