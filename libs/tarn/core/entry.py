@@ -50,6 +50,7 @@ __all__ = [
     "is_tombstone",
     "judged_at",
     "judged_move_of",
+    "ListedEntry",
     "listed_of",
     "operation_of",
     "pack",
@@ -435,7 +436,11 @@ _BARE = Entry(0, 0, _ZERO, _ZERO)
 """Is like all entries without a tail."""
 
 
-def listed_of(entries: Iterable[bytes]) -> list[tuple[int, str, int, bytes, Entry]]:
+ListedEntry = tuple[int, str, int, bytes, Entry]
+"""What listings show of an entry, see `listed_of`."""
+
+
+def listed_of(entries: Iterable[bytes]) -> list[ListedEntry]:
     """What listings show of each entry: size in bytes, ETag without quotes, time in Unix microseconds, address of 16
     bytes, and an entry that has the same content type, user metadata and external address.
 
@@ -446,11 +451,11 @@ def listed_of(entries: Iterable[bytes]) -> list[tuple[int, str, int, bytes, Entr
         EntryCorruptError: as `unpack`, for damage in the bytes that are read.
     """
     read_head, last_tag = _LISTED.unpack_from, TailTag.ETAG_PARTS
-    listed: list[tuple[int, str, int, bytes, Entry]] = []
+    listed: list[ListedEntry] = []
     # By what their tails have before the first field that no listing shows, such as checksums.
     alike: dict[bytes, Entry] = {}
     # The last tail, and an entry like it; None after one whose bytes are elsewhere.
-    like = _BARE
+    like, suffix = _BARE, ""
     last: bytes | None = b""
     for packed in entries:
         if len(packed) < HEAD_BYTES:
@@ -459,6 +464,7 @@ def listed_of(entries: Iterable[bytes]) -> list[tuple[int, str, int, bytes, Entr
         tail = packed[HEAD_BYTES:]
         if head & _LISTED_MASK != VERSION or size < 0:
             like, last = unpack(packed), None  # its bytes are elsewhere, or it is damaged
+            suffix = f"-{like.etag_parts}" if like.etag_parts else ""
         elif tail != last:
             at, end = 0, len(tail)
             # One call per entry, or one struct per field, would take 1.5 times as long.
@@ -470,12 +476,10 @@ def listed_of(entries: Iterable[bytes]) -> list[tuple[int, str, int, bytes, Entr
             if found is None:
                 found = alike[tail[:at]] = unpack(packed)
             like, last = found, tail
+            suffix = f"-{like.etag_parts}" if like.etag_parts else ""
         if not 0 <= mtime_us <= TIME_US_MAX:
             mtime_us = shown_time_us(mtime_us)
-        etag = md5.hex()
-        if like.etag_parts:
-            etag = f"{etag}-{like.etag_parts}"
-        listed.append((size, etag, mtime_us, address, like))
+        listed.append((size, md5.hex() + suffix, mtime_us, address, like))
     return listed
 
 

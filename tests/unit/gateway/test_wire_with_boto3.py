@@ -9,6 +9,7 @@ import functools
 import hashlib
 import urllib.request
 from collections.abc import AsyncIterator, Callable
+from itertools import repeat
 from typing import Any
 
 import boto3
@@ -16,6 +17,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 
+from tarn.core.entry import Entry, listed_of, pack
 from tarn.objects.byterange import UnsatisfiableRangeError, parse_range
 from tarn.objects.conditions import Verdict
 from tarn.rpc.process.system import SystemClock, SystemIds
@@ -65,7 +67,9 @@ class TinyGateway:
             url_encoded = parse_query(request.raw_query).text("encoding-type") == "url"
             names = sorted(self.objects)
             bodies = [self.objects[name][0] for name in names]
-            shown = [(len(body), hashlib.md5(body).hexdigest(), 0) for body in bodies]
+            digests = [hashlib.md5(body).digest() for body in bodies]
+            entries = map(Entry, map(len, bodies), repeat(0), repeat(bytes(16)), digests)
+            shown = listed_of(map(pack, entries))
             listing = xml_out.Listing(address.bucket, names, shown, url_encoded=url_encoded)
             return Response(200, [], xml_out.list_objects_v2(listing))
         return self.read(request, address.key)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from itertools import compress
 
 from tarn.block.port import PresignsReads
-from tarn.core.entry import Entry, listed_of, shown_time_us
+from tarn.core.entry import Entry, ListedEntry, listed_of, shown_time_us
 from tarn.core.ids import physical_path
 from tarn.objects.bodies import block_key
 from tarn.objects.headers import LAKECTL_SHOWN, LAKECTL_STORED
@@ -124,7 +124,7 @@ def stats_of_page(
 
 def _stats(
     paths: Iterable[str],
-    rows: Iterable[tuple[int, str, int, bytes, Entry]],
+    rows: Iterable[ListedEntry],
     namespace: str,
     *,
     with_metadata: bool,

@@ -9,7 +9,7 @@ from datetime import date
 from functools import lru_cache
 from typing import Final, NamedTuple
 
-from tarn.core.entry import Checksum, shown_time_us
+from tarn.core.entry import Checksum, ListedEntry, shown_time_us
 from tarn.core.part_list import KeptPart
 from tarn_gateway.http import Response
 from tarn_gateway.xml_text import escape, escape_all, url_encode, url_encode_all
@@ -86,7 +86,7 @@ class Listing:
     Attributes:
         bucket: its name.
         keys: object keys, in order.
-        shown: size, ETag without quotes and time in microseconds of each key's object, and what no document shows.
+        shown: of each key's object.
         common_prefixes: in order, each ending with the delimiter.
         prefix, delimiter, max_keys: from the request.
         truncated: whether more pages follow.
@@ -96,7 +96,7 @@ class Listing:
 
     bucket: str
     keys: Sequence[str]
-    shown: Sequence[tuple[int, str, int, *tuple[object, ...]]]
+    shown: Sequence[ListedEntry]
     common_prefixes: Sequence[str] = ()
     prefix: str = ""
     delimiter: str = ""
@@ -121,7 +121,7 @@ def _rows(listing: Listing, element: str, of_all: str) -> str:
         f"{head}{key}{middle}{_iso_minute(mtime_us // 60_000_000)}"
         f"{_SECONDS[mtime_us // 1_000_000 % 60]}</LastModified>"
         f"<ETag>&quot;{etag}&quot;</ETag><Size>{size}</Size>{tail}"
-        for key, (size, etag, mtime_us, *_) in zip(
+        for key, (size, etag, mtime_us, _, _) in zip(
             encode_all(listing.keys), listing.shown, strict=True
         )
     ]

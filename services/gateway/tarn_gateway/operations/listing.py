@@ -25,7 +25,7 @@ from operator import not_
 from typing import Final
 
 from tarn.client.graveler import ListingPage
-from tarn.core.entry import listed_of
+from tarn.core.entry import ListedEntry, listed_of
 from tarn.core.errors import Reason, TarnError
 from tarn.rpc.wire.call import Call
 from tarn_gateway.backend import Backend
@@ -59,7 +59,7 @@ class _Page:
     """A page being filled."""
 
     keys: list[str] = field(default_factory=list)
-    shown: list[tuple[int, str, int, *tuple[object, ...]]] = field(default_factory=list)
+    shown: list[ListedEntry] = field(default_factory=list)
     prefixes: list[str] = field(default_factory=list)
     last: str = ""
     truncated: bool = False
