@@ -2,13 +2,14 @@
 
 The links of all processes are watched. Each event must be registered, by its exact key and for the version that its
 change expects, before the change is sent. At the end, and before a partition is dropped, each acknowledged change must
-have its event, no change that was refused may have one, and each record must be what its newest event says.
+have its event, no change that was refused may have one, and each record must be what its newest event says. Each event
+that a drain removes must be in the files of the bucket, as it was in the store.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -18,6 +19,7 @@ from tests.support.sim.link import KvLink, Wire
 from tarn.kv.port import (
     COMPANION_KEYS,
     Companion,
+    CompanionName,
     Group,
     Kv,
     Partition,
@@ -25,13 +27,14 @@ from tarn.kv.port import (
     PredicateFailedError,
     Row,
 )
-from tarn.kv.record_kinds import Place, kind_of, place_of
+from tarn.kv.record_kinds import Place, kind_of, place_of, root_of
 from tarn_proto.store.v1 import journal_pb2 as pb
 
 if TYPE_CHECKING:
     from tests.sim.world import World
 
     from tarn.core.errors import TarnError
+    from tarn.journal.events import EventRow
 
 __all__ = ["JournaledRecords", "WatchedLink"]
 
@@ -60,6 +63,7 @@ class JournaledRecords:
         self._registered: dict[bytes, pb.JournalRegistration] = {}
         self._changes: dict[tuple[str, bytes], list[_Change]] = {}
         self._places: dict[str, Place] = {}
+        self._removed: dict[str, dict[bytes, Companion]] = {}
         self.events = 0
 
     def begin(
@@ -108,7 +112,8 @@ class JournaledRecords:
         """Compares a partition with its events, if it has records, for the last time."""
         if (place := self._places.pop(name, None)) is None:
             return
-        rows, companions = await self._world.store.peek(name)
+        rows, left = await self._world.store.peek(name)
+        companions = [*({each.key: each for each in left} | self._removed.get(name, {})).values()]
         self.events += len(companions)
         for text in untold(place, rows, companions):
             self._problem(f"{text}, in {name}")
@@ -128,6 +133,26 @@ class JournaledRecords:
                 self._problem(f"no event was written for an acknowledged change of {key!r}")
             if told.get(key, set()) - made - may_be:
                 self._problem(f"{key!r} has an event of a change that was not made")
+
+    async def removing(self, partition: Partition, names: Sequence[CompanionName]) -> None:
+        """Notes the events that a drain is about to remove; some may be gone already."""
+        keys = {key for _, key in names}
+        _, companions = await self._world.store.peek(partition.name)
+        removed = self._removed.setdefault(partition.name, {})
+        removed.update((each.key, each) for each in companions if each.key in keys)
+
+    def compare_removed(self, root: str, files: Iterable[EventRow]) -> None:
+        """Compares the events of a repository that were removed with those of its files."""
+        told = {(row.event_id, row.order, row.key, row.payload) for row in files}
+        for name, removed in self._removed.items():
+            if root_of("sim", name) != root:
+                continue
+            for each in removed.values():
+                event = pb.JournalEvent.FromString(each.value)
+                event_id = each.key.removeprefix(COMPANION_KEYS)
+                if (event_id, each.order, event.key, event.payload) not in told:
+                    self._problem(f"the event of {event.key!r} was removed, and is in no file")
+                self._world.statistics["journal: events of records removed"] += 1
 
     async def finish(self) -> None:
         """Looks at all partitions that are left."""
@@ -208,6 +233,12 @@ class WatchedLink(KvLink):
     def _made(self, partition: Partition, change: _Change | None) -> None:
         if self._records is not None and change is not None:
             self._records.made(partition, change)
+
+    async def delete_companions(self, partition: Partition, names: Sequence[CompanionName]) -> None:
+        """See `Kv.delete_companions`."""
+        if self._records is not None:
+            await self._records.removing(partition, names)
+        await super().delete_companions(partition, names)
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""

@@ -22,7 +22,8 @@ from tarn.journal.epochs import EpochCause, begin_epoch, newest_epoch, next_epoc
 from tarn.kv.drop_records import Drop
 from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import InstallationKeys
-from tarn.kv.port import Partition
+from tarn.kv.port import COMPANION_KEYS, CompanionName, Partition
+from tarn.kv.registrations import Registration, Registrations
 from tarn_graveler.handlers.collections import CollectionHandler
 from tarn_graveler.journal import passes, scanning
 from tarn_graveler.journal.draining import Drain
@@ -351,6 +352,138 @@ async def test_what_a_holder_remembers_is_bounded(
         await drain_of(lake).round()
     one = drain_of(lake)._journals.passes[drain_of(lake).place_of(lake.repository).root]
     assert [len(tokens) for tokens in one._known.values()] == [1]
+
+
+# ---- events of records
+
+
+def refs_of(lake: Lake) -> Partition:
+    return lake.graveler.repositories.keys_of(lake.repository).refs
+
+
+def record_events_of(files: Files) -> set[tuple[str, bytes]]:
+    return {(row.key, row.event_id) for row in files.events if not row.token}
+
+
+async def held_events(lake: Lake) -> set[bytes]:
+    found = await lake.kv.scan_companions(refs_of(lake), b"", None, 1_000)
+    return {each.key.removeprefix(COMPANION_KEYS) for each in found}
+
+
+async def test_events_of_records_are_removed_when_they_are_in_the_bucket(
+    lake: Lake, bucket: Bucket
+) -> None:
+    """Not before: while the bucket refuses files they stay, with their registrations."""
+    await drain_of(lake).round()
+    assert await held_events(lake) == set()
+    await lake.put("a", 1)
+    await lake.commit()
+    events = await held_events(lake)
+    assert events
+    bucket.refuses = ".parquet"
+    await drain_of(lake).round()
+    assert await held_events(lake) == events
+    bucket.refuses = "nothing"
+    await drain_of(lake).round()
+    assert await held_events(lake) == set()
+    told = record_events_of(await bucket.read())
+    assert {("branches/main", event_id) for event_id in events} <= told
+    assert (await bucket.read()).branches.keys() == {"branches/main"}
+
+
+async def test_exactly_the_events_of_the_file_are_removed(
+    lake: Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event that lands while the file is written is in the next one."""
+    await drain_of(lake).round()
+    await lake.put("a", 1)
+    await lake.commit()
+    first = await held_events(lake)
+    put = bucket._put
+
+    async def beside(key: BlockKey, body: bytes) -> None:
+        bucket._put = put
+        await lake.put("b", 2)
+        await lake.commit()
+        await put(key, body)
+
+    bucket._put = beside  # type: ignore[assignment]
+    await drain_of(lake).round()
+    later = await held_events(lake)
+    assert later
+    assert not later & first
+    await drain_of(lake).round()
+    assert await held_events(lake) == set()
+    told = {event_id for _, event_id in record_events_of(await bucket.read())}
+    assert later | first <= told
+
+
+async def test_events_that_a_crash_left_are_removed_by_the_next_replica(
+    lake: Lake, other: Lake, bucket: Bucket, running: Running
+) -> None:
+    """Between the file and the removal; they are written to no second file."""
+    await drain_of(lake).round()
+    await lake.put("a", 1)
+    await lake.commit()
+    events = await held_events(lake)
+    held = lake.kv.hold("delete_companions")
+    dying = running.start(drain_of(lake).round())
+    await reached(held)
+    dying.cancel()
+    await ended(dying)
+    held.open()
+    assert await held_events(lake) == events
+    lake.clock.advance(120)
+    await drain_of(other).round()
+    assert await held_events(lake) == set()
+    rows = [row for row in (await bucket.read()).events if row.event_id in events]
+    assert len(rows) == len(events)
+
+
+async def test_a_store_that_keeps_events_does_not_hold_up_the_files(
+    lake: Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in the bucket is drained. The next round removes it."""
+    await drain_of(lake).round()
+    await lake.put("a", 1)
+    await lake.commit()
+    events = await held_events(lake)
+
+    async def refuse(partition: Partition, names: Sequence[CompanionName]) -> None:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the store refuses removals")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(drain_of(lake)._records._kv, "delete_companions", refuse)
+        lake.clock.advance(60)
+        await drain_of(lake).round()
+    assert await held_events(lake) == events
+    assert drain_of(lake).progress.failed_passes == 1
+    assert drain_of(lake).progress.greatest_lag_us(lake.clock.now_us()) == 0
+    await drain_of(lake).round()
+    assert await held_events(lake) == set()
+
+
+async def test_a_round_reads_the_registrations_of_each_repository_once_more(
+    lake: Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads all of them to learn who has some, and of each repository only its own."""
+    for number in range(3):
+        await create_repository(lake.graveler, f"more{number}")
+    read: list[str] = []
+    registered = Registrations.registered
+
+    def counted(self: Registrations, hour: int, root: str = "") -> AsyncIterator[Registration]:
+        async def found() -> AsyncIterator[Registration]:
+            async for each in registered(self, hour, root):
+                read.append(each.event_id.hex())
+                yield each
+
+        return found()
+
+    monkeypatch.setattr(Registrations, "registered", counted)
+    await drain_of(lake).round()
+    assert read
+    assert {read.count(event_id) for event_id in read} == {2}
 
 
 # ---- epochs

@@ -370,12 +370,21 @@ class Drain:
             drained = await passes.run(
                 branches,
                 over,
-                lambda: self._records.of(place.root),
+                partial(self._records.of, place.root),
                 has_records=has_records,
                 is_full=is_full,
             )
-            await self._records.finish(drained)
             self._journals.passes[place.root] = passes  # only without an error
+            try:
+                await self._records.finish(drained)
+            except TarnError as error:
+                self.progress.failed_passes += 1
+                _log.warning(
+                    "events of records stay in the store, although they are in the bucket; the next pass removes them",
+                    namespace=place.namespace,
+                    reason=error.reason,
+                    error=error.message,
+                )
 
     # ---- the record
 
