@@ -13,11 +13,12 @@ from permits import permit_for
 from tests.support.drained_files import Files, read_files
 
 from tarn.block.local import open_local
-from tarn.block.port import BlockKey
+from tarn.block.port import BlockKey, BlockStore
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId
+from tarn.journal.days import read_manifest
 from tarn.journal.epochs import EpochCause, begin_epoch, newest_epoch, next_epoch
 from tarn.kv.drop_records import Drop
 from tarn.kv.embedded import open_embedded
@@ -70,6 +71,16 @@ class Bucket:
         await self._put(key, body)
         if self.loses in key.path:
             raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, "the answer is lost")
+
+    @property
+    def blocks(self) -> BlockStore:
+        return self._blocks
+
+    async def paths(self, ends: str) -> list[str]:
+        """The files of the lake's journal whose names end so."""
+        namespace = self._lake.repository.storage_namespace
+        found = await self._blocks.list_page(namespace, "_tarn/journal/", "", 1_000)
+        return [each.path for each in found if each.path.endswith(ends)]
 
     async def read(self) -> Files:
         self._reads += 1
@@ -621,6 +632,35 @@ async def test_a_repository_whose_bucket_refuses_does_not_stop_the_others(
     bucket._put = put
     await drain.round()
     assert drain.progress.greatest_lag_us(now_us) == 0
+
+
+async def test_a_past_day_gets_a_manifest(lake: Lake, other: Lake, bucket: Bucket) -> None:
+    """An hour after its end, once, also by another process than that which wrote its files; it shows a lost file."""
+    await drain_of(lake).round()
+    for path in ("a", "b"):
+        await lake.put(path, 1)
+        await drain_of(lake).round()
+    lake.clock.advance(2 * 86_400)
+    epoch = await newest_epoch(bucket.blocks, lake.repository.storage_namespace)
+    assert epoch is not None
+    bucket.refuses = "manifest.json"
+    assert await drain_of(other).round()
+    assert await bucket.paths("manifest.json") == []
+    bucket.refuses = "nothing"
+    await lake.put("c", 1)
+    for _ in range(2):
+        assert await drain_of(other).round()
+    (path,) = await bucket.paths("manifest.json")
+    assert (await bucket.read()).report.is_whole  # type: ignore[union-attr]
+    day = path.rsplit("/", 2)[1]
+    namespace = lake.repository.storage_namespace
+    manifest = await read_manifest(bucket.blocks, namespace, epoch.folder, day)
+    files = [each for each in await bucket.paths(".parquet") if f"/{day}/" in each]
+    assert len(manifest.files) == len(files) >= 2
+    await bucket.blocks.delete_many(namespace, [max(files)])
+    report = (await bucket.read()).report
+    assert report is not None
+    assert not report.is_whole
 
 
 # ---- what depends on the drain

@@ -32,6 +32,7 @@ from tarn.kv.port import Kv
 from tarn.kv.records import Repository, decode_bucket
 from tarn.kv.register import Register
 from tarn_graveler.journal.epochs import Epochs, JournalPlace
+from tarn_graveler.journal.manifests import Manifests
 from tarn_graveler.journal.passes import RepositoryPasses
 from tarn_graveler.journal.records import RecordEvents
 from tarn_graveler.journal.scanning import OverToken, branch_ids
@@ -149,6 +150,7 @@ class Drain:
         self._holder = ""
         self._journals = _Journals()
         self._records = RecordEvents(kv, keys, clock)
+        self._manifests = Manifests(blocks, clock)
         self._full: BoundedMap[str, float] = BoundedMap(_FULL_MAX)
         self._shared = JournalPlace(keys.installation_id, settings.namespace)
         self.progress = DrainProgress()
@@ -185,6 +187,8 @@ class Drain:
             roots.append(place.root)
             if not await self._drained(place, has_records=place.root in changed):
                 behind[place.root] = self.progress.record.of(place.root)
+            else:
+                await self._write_manifests(place)
             await self._renew()
         self._journals.keep(roots)
         await self._records.finish(await self._records.of_dead(changed.difference(roots)))
@@ -221,6 +225,21 @@ class Drain:
             )
             return False
         return True
+
+    async def _write_manifests(self, place: JournalPlace) -> None:
+        """Writes the manifests of past days. An error is logged: nothing is lost without one."""
+        passes = self._journals.passes.get(place.root)
+        if passes is None:
+            return
+        try:
+            await self._manifests.write_due(place, passes.epoch)
+        except TarnError as error:
+            _log.warning(
+                "a past day of the journal has no manifest yet",
+                namespace=place.namespace,
+                reason=error.reason,
+                error=error.message,
+            )
 
     async def drain(self, place: JournalPlace, *, is_full: bool = False) -> None:
         """Drains a repository: what was acknowledged before this call is in the bucket on return.
