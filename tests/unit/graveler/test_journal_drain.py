@@ -2,8 +2,9 @@
 dropped only afterwards (docs/design/journal.md).
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,15 +23,17 @@ from tarn.journal.days import read_manifest
 from tarn.journal.epochs import EpochCause, begin_epoch, newest_epoch, next_epoch
 from tarn.kv.drop_records import Drop
 from tarn.kv.embedded import open_embedded
-from tarn.kv.keys import InstallationKeys
+from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import COMPANION_KEYS, CompanionName, Partition
 from tarn.kv.registrations import Registration, Registrations
 from tarn_graveler.handlers.collections import CollectionHandler
+from tarn_graveler.handlers.erasures import ErasureHandler
 from tarn_graveler.journal import passes, scanning
 from tarn_graveler.journal.draining import Drain
 from tarn_graveler.journal.epochs import end_epochs
 from tarn_graveler.journal.scanning import BranchScan
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb_collection
+from tarn_proto.graveler.v1 import erasure_service_pb2 as pb_erasure
 
 NEW = WriteCondition(if_none_match=True)
 
@@ -725,6 +728,41 @@ async def test_a_sweep_begins_after_a_full_pass(lake: Lake, bucket: Bucket) -> N
     with pytest.raises(TarnError, match="is running"):
         await handler.BeginCollection(sweep, permit_for(sweep, lake.repository))
     assert ("a", 1) in (await bucket.read()).sizes
+
+
+async def test_an_erasure_waits_until_its_changes_are_in_the_bucket(
+    lake: Lake, bucket: Bucket
+) -> None:
+    """Each page of addresses, and each page of discarded entries: the run deletes blocks next."""
+    handler, repository = ErasureHandler(lake.graveler), lake.repository
+    await drain_of(lake).round()
+    address = (lake.clock.now_us() // 1_000).to_bytes(6, "big") + bytes(10)
+    packed = pack(Entry(5, 0, address, bytes(16), operation_id="op"))
+    await lake.graveler.staging.stage(lake.main, "secret", packed)
+    lake.clock.advance(3 * 86_400)
+    run_id = "e" * 32
+    begin = pb_collection.BeginCollectionRequest(
+        run_id=run_id, phase=pb_collection.COLLECTION_PHASE_MARK, is_erasure=True
+    )
+    await CollectionHandler(lake.graveler).BeginCollection(begin, permit_for(begin, repository))
+    erase = pb_erasure.EraseAddressesRequest(run_id=run_id, plan_id="a" * 32, addresses=address)
+    discard = pb_erasure.DiscardErasedRequest(
+        run_id=run_id, branch_id="main", paths=["secret"], addresses=address
+    )
+    calls: tuple[Callable[[], Awaitable[object]], ...] = (
+        partial(handler.EraseAddresses, erase, permit_for(erase, repository)),
+        partial(handler.DiscardErased, discard, permit_for(discard, repository)),
+    )
+    for call in calls:
+        bucket.refuses = "_tarn/journal/"
+        with pytest.raises(TarnError, match="refuses"):
+            await call()
+        bucket.refuses = "nothing"
+        await call()
+        assert await held_events(lake) == set()
+    files = await bucket.read()
+    assert RepositoryKeys.erased(address).decode() in {row.key for row in files.events}
+    assert files.staged == {}
 
 
 # ---- guards that are switched off: each test above, or here, would notice
