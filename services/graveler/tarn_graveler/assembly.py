@@ -344,7 +344,7 @@ def assemble(
     completion = Completion(kv, branches, layers, settings.clock_skew_seconds, events)
     uploads = Uploads(kv, branches, daily, completion, clock, ids)
     quotas = QuotaRecords(kv, keys, clock, settings.quotas)
-    usage = UsageCounter(kv, iterators, layers, committed, daily)
+    usage = UsageCounter(kv, iterators, layers, committed, daily, has_journal=settings.keeps_events)
     # --- versioning
     merges = Merges(commits, committed, moves, clock, paths, bases, fences)
     diffing = Diffing(bases, layers, reading, committed, changes, clock)
