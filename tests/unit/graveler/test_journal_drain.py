@@ -14,6 +14,7 @@ from permits import permit_for
 from tests.support.drained_files import Files, read_files
 
 from tarn.block.local import open_local
+from tarn.block.local.reserve import DiskReserve
 from tarn.block.port import BlockKey, BlockStore
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry, pack
@@ -686,6 +687,27 @@ async def test_writes_are_refused_when_the_files_are_far_behind(lake: Lake, buck
     assert await lake.delete("a") == [None]
     bucket.refuses = "nothing"
     await drain.round()
+    await admission.object(lake.repository, 1)
+
+
+async def test_writes_leave_room_for_deletes_and_their_events(lake: Lake) -> None:
+    """On the disk of the store, whatever the lag is."""
+    drain, admission = drain_of(lake), lake.graveler.admission
+    await lake.put("a", 1)
+    space = [600 << 20, 100 << 30]
+    reserve = DiskReserve(
+        lambda: (space[0], space[1]), 512 << 20, "journal.reserve", lake.clock.monotonic
+    )
+    drain._settings = replace(drain._settings, reserve=reserve)
+    await admission.object(lake.repository, 1)
+    space[0] = 500 << 20
+    lake.clock.advance(1)
+    for refused in (admission.object(lake.repository, 1), admission.upload(lake.repository)):
+        with pytest.raises(TarnError, match=r"500 MiB are free, .*journal\.reserve"):
+            await refused
+    assert await lake.delete("a") == [None]
+    space[0] = 600 << 20
+    lake.clock.advance(1)
     await admission.object(lake.repository, 1)
 
 

@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from tarn.aio.bounded_map import BoundedMap
+from tarn.block.local.reserve import DiskReserve
 from tarn.block.port import BlockStore
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
@@ -86,11 +87,14 @@ class DrainSettings:
         namespace: of the journal of what belongs to no repository.
         poll_seconds: pause between two rounds.
         lag_seconds_max: from which lag on a repository takes no writes.
+        reserve: what writes leave free on the disk of the store, for deletes, commits and their events; None: its disk
+            is not known.
     """
 
     namespace: str
     poll_seconds: float = 10.0
     lag_seconds_max: float = 3_600.0
+    reserve: DiskReserve | None = None
 
 
 class _Journals:
@@ -293,11 +297,13 @@ class Drain:
                 yield branch_id
 
     def require_drained(self, repository: Repository) -> None:
-        """Does nothing unless the files of a repository are so far behind that it takes no more writes.
+        """Does nothing unless a repository takes no more writes: its files are far behind, or the store's disk is full.
 
         Raises:
-            TarnError: EXHAUSTED, JOURNAL_BEHIND.
+            TarnError: EXHAUSTED, JOURNAL_BEHIND; UNAVAILABLE: the disk has no more than its reserve.
         """
+        if self._settings.reserve is not None:
+            self._settings.reserve.check(f"write to repository {repository.repository_id}")
         now_us = self._clock.now_us()
         lag_us = self.progress.lag_us(self.place_of(repository).root, now_us)
         if lag_us <= self._settings.lag_seconds_max * 1_000_000:
