@@ -97,7 +97,6 @@ class Journaled:
         for text in files.report.lines():
             if "never ended" not in text:  # of a pass whose process died
                 world.problem(f"events of the journal are missing: {text}")
-        self.records.compare_removed(place.root, [row for row in files.events if not row.token])
         newest: dict[str, dict[str, tuple[int, bytes]]] = {}
         for row in files.events:
             if not row.token:

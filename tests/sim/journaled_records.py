@@ -3,19 +3,23 @@
 The links of all processes are watched. Each event must be registered, by its exact key and for the version that its
 change expects, before the change is sent. At the end, and before a partition is dropped, each acknowledged change must
 have its event, no change that was refused may have one, and each record must be what its newest event says. Each event
-that a drain removes must be in the files of the bucket, as it was in the store.
+must be in a file of the bucket, as it is in the store, before a drain removes it.
 """
 
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterable, Sequence
+import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.sim.told import untold
 from tests.support.sim.link import KvLink, Wire
 
+from tarn.block.port import BlockKey
+from tarn.journal.events import rows_of
+from tarn.journal.files import decode_file
 from tarn.kv.port import (
     COMPANION_KEYS,
     Companion,
@@ -27,18 +31,20 @@ from tarn.kv.port import (
     PredicateFailedError,
     Row,
 )
-from tarn.kv.record_kinds import Place, kind_of, place_of, root_of
+from tarn.kv.record_kinds import Place, kind_of, place_of
 from tarn_proto.store.v1 import journal_pb2 as pb
 
 if TYPE_CHECKING:
     from tests.sim.world import World
 
     from tarn.core.errors import TarnError
-    from tarn.journal.events import EventRow
 
 __all__ = ["JournaledRecords", "WatchedLink"]
 
 _REGISTRATIONS = "sim/journal/"
+_FILE = re.compile(r"^_tarn/journal/.*/[0-9a-f]{32}-[0-9]{10}\.parquet$")
+_Row = tuple[bytes, int, str, bytes]
+"""Id, order, key and payload of an event."""
 
 
 class _State(enum.Enum):
@@ -64,6 +70,7 @@ class JournaledRecords:
         self._changes: dict[tuple[str, bytes], list[_Change]] = {}
         self._places: dict[str, Place] = {}
         self._removed: dict[str, dict[bytes, Companion]] = {}
+        self._files: dict[BlockKey, set[_Row]] = {}
         self.events = 0
 
     def begin(
@@ -139,20 +146,32 @@ class JournaledRecords:
         keys = {key for _, key in names}
         _, companions = await self._world.store.peek(partition.name)
         removed = self._removed.setdefault(partition.name, {})
-        removed.update((each.key, each) for each in companions if each.key in keys)
-
-    def compare_removed(self, root: str, files: Iterable[EventRow]) -> None:
-        """Compares the events of a repository that were removed with those of its files."""
-        told = {(row.event_id, row.order, row.key, row.payload) for row in files}
-        for name, removed in self._removed.items():
-            if root_of("sim", name) != root:
+        told = await self._told()
+        for each in companions:
+            if each.key not in keys:
                 continue
-            for each in removed.values():
-                event = pb.JournalEvent.FromString(each.value)
-                event_id = each.key.removeprefix(COMPANION_KEYS)
-                if (event_id, each.order, event.key, event.payload) not in told:
-                    self._problem(f"the event of {event.key!r} was removed, and is in no file")
-                self._world.statistics["journal: events of records removed"] += 1
+            event = pb.JournalEvent.FromString(each.value)
+            event_id = each.key.removeprefix(COMPANION_KEYS)
+            if (event_id, each.order, event.key, event.payload) not in told:
+                self._problem(f"the event of {event.key!r} is removed, and is in no file")
+            removed[each.key] = each
+            self._world.statistics["journal: events of records removed"] += 1
+
+    async def _told(self) -> set[_Row]:
+        """What the files of all journals say at this moment, whether their passes have ended or not."""
+        blocks = self._world.blocks
+        held = [
+            BlockKey(namespace, path)
+            for namespace, paths in blocks._namespaces.items()
+            for path in paths
+            if _FILE.search(path)
+        ]
+        for key in held:
+            if key not in self._files:
+                _, table = decode_file(key.path, await blocks.read(key))
+                rows = [row for row in rows_of(table) if not row.token]
+                self._files[key] = {(r.event_id, r.order, r.key, r.payload) for r in rows}
+        return set().union(*self._files.values())
 
     async def finish(self) -> None:
         """Looks at all partitions that are left."""

@@ -118,7 +118,7 @@ def _is_noticed(store: str, text: str) -> bool:
 
 @pytest.mark.parametrize("store", ["sqlite", "cassandra"])
 def test_an_event_that_is_removed_before_its_file_is_noticed(store: str) -> None:
-    """The guard: the file before removal. A process that dies in between, or whose bucket fails, has lost it."""
+    """The guard: the file before removal. A process that dies in between has lost it."""
     of = RecordEvents.of
 
     async def hasty(
@@ -130,7 +130,7 @@ def test_an_event_that_is_removed_before_its_file_is_noticed(store: str) -> None
             yield each
 
     with mock.patch.object(RecordEvents, "of", hasty):
-        assert _is_noticed(store, "was removed, and is in no file")
+        assert _is_noticed(store, "is removed, and is in no file")
 
 
 @pytest.mark.parametrize("store", ["sqlite", "cassandra"])
@@ -148,7 +148,7 @@ def test_an_event_that_is_removed_and_was_not_drained_is_noticed(store: str) -> 
             await self._kv.delete_companions(each.partition, names)
 
     with mock.patch.object(RecordEvents, "finish", greedy):
-        assert _is_noticed(store, "was removed, and is in no file")
+        assert _is_noticed(store, "is removed, and is in no file")
 
 
 async def _no_rounds(self: Drain) -> None:
