@@ -369,6 +369,20 @@ async def test_what_a_holder_remembers_is_bounded(
     assert [len(tokens) for tokens in one._known.values()] == [1]
 
 
+async def test_a_compaction_frees_the_store_of_overwrites(lake: Lake, bucket: Bucket) -> None:
+    """One row with many events is folded; then they leave the store with their token, and are all in the bucket."""
+    await drain_of(lake).round()
+    for size in range(1, 6):
+        await lake.put("a", size)
+    token = await lake.staging_rows()
+    assert await events_of(lake, token) == 5
+    await lake.graveler.compacting.compact(lake.main)
+    await lake.drop_everything_removed()
+    assert await events_of(lake, token) == 0
+    assert await lake.get("a") == 5
+    assert (await bucket.read()).sizes == [("a", size) for size in range(1, 6)]
+
+
 # ---- events of records
 
 
