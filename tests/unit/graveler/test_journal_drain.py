@@ -20,6 +20,7 @@ from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId
+from tarn.core.levels import ALL_FEATURES, LEVEL_FIRST, FeatureGate
 from tarn.journal.days import read_manifest
 from tarn.journal.epochs import EpochCause, begin_epoch, newest_epoch, next_epoch
 from tarn.kv.drop_records import Drop
@@ -590,6 +591,23 @@ async def test_a_store_that_another_one_has_followed_drains_no_more(
     before_us = lake.clock.now_us()
     await drain_of(lake).round()
     assert drain_of(lake).progress.lag_us(place.root, before_us) > 0
+
+
+async def test_no_deletion_begins_an_epoch_before_all_replicas_write_events(
+    lake: Lake, bucket: Bucket
+) -> None:
+    """Its base would lack rows of those that write none. Below the level there is nothing to wait for."""
+    drain, namespace = drain_of(lake), lake.repository.storage_namespace
+    drain._features = FeatureGate.at(LEVEL_FIRST)
+    await drain.before_deletion(lake.repository, lake.clock.monotonic())
+    drain._features = ALL_FEATURES
+    with pytest.raises(TarnError, match="60 s after") as raised:
+        await drain.before_deletion(lake.repository, lake.clock.monotonic())
+    assert raised.value.kind is Kind.UNAVAILABLE
+    assert await newest_epoch(bucket.blocks, namespace) is None
+    lake.clock.advance(60)
+    await drain.before_deletion(lake.repository, lake.clock.monotonic())
+    assert await newest_epoch(bucket.blocks, namespace) is not None
 
 
 async def test_an_epoch_ends_when_the_journal_is_off(lake: Lake, bucket: Bucket) -> None:

@@ -253,8 +253,14 @@ class Drain:
             is_full: reads all events, whatever earlier passes have read.
 
         Raises:
-            TarnError: FAILED_PRECONDITION: its journal is of another store. CORRUPT; errors of the stores.
+            TarnError: FAILED_PRECONDITION: its journal is of another store. UNAVAILABLE: some replicas may not write
+                events yet. CORRUPT; errors of the stores.
         """
+        if not self._is_ready():
+            if not self._features.allows(Feature.JOURNAL):
+                return  # no replica writes events, and no epoch has begun
+            text = f"the journal begins {_LEVEL_SECONDS:.0f} s after the feature level was raised; try again then"
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
         self._records.begin(self.progress.record.first_hour)
         await self._pass(place, self._branches(place), {}, is_full=is_full)
 
