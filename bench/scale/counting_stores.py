@@ -14,6 +14,7 @@ from tarn.core.errors import TarnError
 from tarn.kv.mem import MemKv
 from tarn.kv.port import (
     Companion,
+    CompanionName,
     Group,
     Partition,
     Predicate,
@@ -116,6 +117,10 @@ class CountingKv:
         async for batch in self._kv.scan_arrow(partition, start, end):
             self._count("scans", len(batch))
             yield batch
+
+    async def delete_companions(self, partition: Partition, names: Sequence[CompanionName]) -> None:
+        """See `Kv.delete_companions`."""
+        await self._kv.delete_companions(partition, names)
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""

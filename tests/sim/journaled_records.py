@@ -2,12 +2,14 @@
 
 The links of all processes are watched. Each event must be registered, by its exact key and for the version that its
 change expects, before the change is sent. At the end, and before a partition is dropped, each acknowledged change must
-have its event, no change that was refused may have one, and each record must be what its newest event says.
+have its event, no change that was refused may have one, and each record must be what its newest event says. Each event
+must be in a file of the bucket, as it is in the store, before a drain removes it.
 """
 
 from __future__ import annotations
 
 import enum
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -15,9 +17,13 @@ from typing import TYPE_CHECKING
 from tests.sim.told import untold
 from tests.support.sim.link import KvLink, Wire
 
+from tarn.block.port import BlockKey
+from tarn.journal.events import rows_of
+from tarn.journal.files import decode_file
 from tarn.kv.port import (
     COMPANION_KEYS,
     Companion,
+    CompanionName,
     Group,
     Kv,
     Partition,
@@ -36,6 +42,9 @@ if TYPE_CHECKING:
 __all__ = ["JournaledRecords", "WatchedLink"]
 
 _REGISTRATIONS = "sim/journal/"
+_FILE = re.compile(r"^_tarn/journal/.*/[0-9a-f]{32}-[0-9]{10}\.parquet$")
+_Row = tuple[bytes, int, str, bytes]
+"""Id, order, key and payload of an event."""
 
 
 class _State(enum.Enum):
@@ -60,6 +69,8 @@ class JournaledRecords:
         self._registered: dict[bytes, pb.JournalRegistration] = {}
         self._changes: dict[tuple[str, bytes], list[_Change]] = {}
         self._places: dict[str, Place] = {}
+        self._removed: dict[str, dict[bytes, Companion]] = {}
+        self._files: dict[BlockKey, set[_Row]] = {}
         self.events = 0
 
     def begin(
@@ -108,7 +119,8 @@ class JournaledRecords:
         """Compares a partition with its events, if it has records, for the last time."""
         if (place := self._places.pop(name, None)) is None:
             return
-        rows, companions = await self._world.store.peek(name)
+        rows, left = await self._world.store.peek(name)
+        companions = [*({each.key: each for each in left} | self._removed.get(name, {})).values()]
         self.events += len(companions)
         for text in untold(place, rows, companions):
             self._problem(f"{text}, in {name}")
@@ -128,6 +140,38 @@ class JournaledRecords:
                 self._problem(f"no event was written for an acknowledged change of {key!r}")
             if told.get(key, set()) - made - may_be:
                 self._problem(f"{key!r} has an event of a change that was not made")
+
+    async def removing(self, partition: Partition, names: Sequence[CompanionName]) -> None:
+        """Notes the events that a drain is about to remove; some may be gone already."""
+        keys = {key for _, key in names}
+        _, companions = await self._world.store.peek(partition.name)
+        removed = self._removed.setdefault(partition.name, {})
+        told = await self._told()
+        for each in companions:
+            if each.key not in keys:
+                continue
+            event = pb.JournalEvent.FromString(each.value)
+            event_id = each.key.removeprefix(COMPANION_KEYS)
+            if (event_id, each.order, event.key, event.payload) not in told:
+                self._problem(f"the event of {event.key!r} is removed, and is in no file")
+            removed[each.key] = each
+            self._world.statistics["journal: events of records removed"] += 1
+
+    async def _told(self) -> set[_Row]:
+        """What the files of all journals say at this moment, whether their passes have ended or not."""
+        blocks = self._world.blocks
+        held = [
+            BlockKey(namespace, path)
+            for namespace, paths in blocks._namespaces.items()
+            for path in paths
+            if _FILE.search(path)
+        ]
+        for key in held:
+            if key not in self._files:
+                _, table = decode_file(key.path, await blocks.read(key))
+                rows = [row for row in rows_of(table) if not row.token]
+                self._files[key] = {(r.event_id, r.order, r.key, r.payload) for r in rows}
+        return set().union(*self._files.values())
 
     async def finish(self) -> None:
         """Looks at all partitions that are left."""
@@ -208,6 +252,12 @@ class WatchedLink(KvLink):
     def _made(self, partition: Partition, change: _Change | None) -> None:
         if self._records is not None and change is not None:
             self._records.made(partition, change)
+
+    async def delete_companions(self, partition: Partition, names: Sequence[CompanionName]) -> None:
+        """See `Kv.delete_companions`."""
+        if self._records is not None:
+            await self._records.removing(partition, names)
+        await super().delete_companions(partition, names)
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""

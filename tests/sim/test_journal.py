@@ -2,7 +2,7 @@
 acknowledged write is in the files (docs/design/journal.md).
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -20,6 +20,7 @@ from tarn.kv.record_kinds import RecordKind
 from tarn_graveler.branch.object_events import Mutation
 from tarn_graveler.branch.staging import Staging
 from tarn_graveler.journal.draining import Drain
+from tarn_graveler.journal.records import DrainedRecord, RecordEvents
 from tarn_proto.store.v1 import journal_pb2 as pb
 
 _OPERATIONS = {
@@ -53,6 +54,7 @@ def test_each_row_has_its_event(store: str, seed: int) -> None:
     assert not run.violations
     assert run.report.statistics["journal: events"] > 10
     assert run.report.statistics["journal: events of records"] > 10
+    assert run.report.statistics["journal: events of records removed"] > 10
 
 
 class _Behind:
@@ -106,6 +108,47 @@ def test_a_record_without_events_is_noticed() -> None:
 
     with mock.patch.object(JournaledKv, "_kind", forgetful):
         assert any("newest event" in text for text in _problems("sqlite"))
+
+
+def _is_noticed(store: str, text: str) -> bool:
+    """Whether one of the runs reports a problem; with enough rounds, of which some fail."""
+    runs = (run_plan(plan_of(seed, store)) for seed in _SEEDS)
+    return any(text in each.text for run in runs for each in run.violations)
+
+
+@pytest.mark.parametrize("store", ["sqlite", "cassandra"])
+def test_an_event_that_is_removed_before_its_file_is_noticed(store: str) -> None:
+    """The guard: the file before removal. A process that dies in between has lost it."""
+    of = RecordEvents.of
+
+    async def hasty(
+        self: RecordEvents, root: str, in_files: Container[bytes]
+    ) -> AsyncIterator[DrainedRecord]:
+        found = [each async for each in of(self, root, in_files)]
+        await self.finish([replace(each, row=None, is_in_file=True) for each in found])
+        for each in found:
+            yield each
+
+    with mock.patch.object(RecordEvents, "of", hasty):
+        assert _is_noticed(store, "is removed, and is in no file")
+
+
+@pytest.mark.parametrize("store", ["sqlite", "cassandra"])
+def test_an_event_that_is_removed_and_was_not_drained_is_noticed(store: str) -> None:
+    """The guard: exactly its events. Here all that the partition holds when the file is there."""
+    finish = RecordEvents.finish
+
+    async def greedy(self: RecordEvents, drained: Sequence[DrainedRecord]) -> None:
+        await finish(self, drained)
+        for each in {each.registration.partition: each.registration for each in drained}.values():
+            held = await self._kv.scan_companions(each.partition, b"", None, 1_000)
+            names = [
+                (pb.JournalEvent.FromString(found.value).key.encode(), found.key) for found in held
+            ]
+            await self._kv.delete_companions(each.partition, names)
+
+    with mock.patch.object(RecordEvents, "finish", greedy):
+        assert _is_noticed(store, "is removed, and is in no file")
 
 
 async def _no_rounds(self: Drain) -> None:

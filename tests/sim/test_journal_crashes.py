@@ -75,6 +75,10 @@ async def play(world: MortalWorld, work: Callable[[Lake], Awaitable[object]]) ->
     assert [text for text in files.report.lines() if "never ended" not in text] == []
     left = [name for name in world.store.token_names() if (await world.store.peek(name))[1]]
     assert len(left) == 1, "tokens that are over are dropped"
+    refs = other.graveler.repositories.keys_of(scene.repository).refs
+    assert (await world.store.peek(refs.name))[1] == [], (
+        "events of records that are drained are removed"
+    )
     assert world.problems == []
     for replica in world.replicas:
         replica.crash()

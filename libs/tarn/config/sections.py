@@ -729,6 +729,12 @@ class Journal:
         "the journal for longer. Deletes go on.",
         Within(Sort.DURATION, "1m", "30d"),
     )
+    reserve_bytes: int = setting(
+        "512MiB",
+        "Space on the disk of the embedded metadata store that writes leave free with a journal, so that deletes and "
+        "commits still fit, with their events; at most a twentieth of the disk. Cassandra's disks are not looked at.",
+        Within(Sort.SIZE, "0"),
+    )
     namespace: str = setting(
         "",
         "Storage namespace of the journal of what belongs to no repository, such as users and quotas; empty: "

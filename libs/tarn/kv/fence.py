@@ -34,6 +34,7 @@ from tarn.core.levels import StoreLevel, unsupported
 from tarn.kv.metered import MeasuresBatches
 from tarn.kv.port import (
     Companion,
+    CompanionName,
     Group,
     Kv,
     ListingKv,
@@ -389,6 +390,12 @@ class FencedKv:
         found = await self._kv.scan_companions(partition, start, end, limit)
         await self._before_answer()
         return found
+
+    async def delete_companions(self, partition: Partition, names: Sequence[CompanionName]) -> None:
+        """See `Kv.delete_companions`."""
+        await self._before_write()
+        await self._kv.delete_companions(partition, names)
+        await self._after_write()
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""

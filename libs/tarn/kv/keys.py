@@ -166,9 +166,15 @@ class InstallationKeys:
         return Partition(name, PartitionKind.PLAIN, _REGISTER_BUCKETS)
 
     @staticmethod
-    def registration(event_id: bytes) -> bytes:
-        """`event/<id>`: the registration of an event of a record."""
-        return b"event/" + event_id.hex().encode()
+    def registration(root: str, event_id: bytes | None) -> bytes:
+        """`event/<root>:<id>`: the registration of an event of a record.
+
+        Args:
+            root: `RepositoryKeys.root`, or the id of the installation.
+            event_id: None: the prefix of all registrations of a root.
+        """
+        # No root has a colon, so that of an installation is no prefix of those of its repositories.
+        return f"event/{root}:{(event_id or b'').hex()}".encode()
 
     @staticmethod
     def repository(repository_id: str) -> bytes:

@@ -15,6 +15,7 @@ from tarn.kv.port import (
     KEY_BYTES_MAX,
     SCAN_LIMIT_MAX,
     VALUE_BYTES_MAX,
+    CompanionName,
     Group,
     Partition,
     PartitionKind,
@@ -23,6 +24,7 @@ from tarn.kv.port import (
 )
 
 __all__ = [
+    "check_companion_names",
     "check_companions",
     "check_group",
     "check_keys",
@@ -81,6 +83,14 @@ def check_companions(companions: Sequence[Row]) -> int:
             raise _invalid(text)
         size_bytes += len(key) + len(value)
     return size_bytes
+
+
+def check_companion_names(names: Sequence[CompanionName]) -> None:
+    """Raises `TarnError` INVALID for an anchor or key as no companion has."""
+    for anchor, key in names:
+        check_keys((anchor, key))
+        if not key.startswith(COMPANION_KEYS):
+            raise _invalid(f"the key {key!r} is not that of a companion")
 
 
 def check_group(group: Group) -> int:

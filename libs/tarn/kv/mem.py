@@ -16,6 +16,7 @@ import pyarrow as pa
 from tarn.core.clock import IdSource
 from tarn.core.errors import TarnError
 from tarn.kv.limits import (
+    check_companion_names,
     check_companions,
     check_group,
     check_keys,
@@ -29,6 +30,7 @@ from tarn.kv.limits import (
 from tarn.kv.paging import sifted
 from tarn.kv.port import (
     Companion,
+    CompanionName,
     Group,
     Partition,
     PartitionInfo,
@@ -207,6 +209,13 @@ class MemKv:
         companions = self._find(partition).companions
         keys = sorted(key for key in companions if key >= start and (end is None or key < end))
         return [companions[key] for key in keys[:limit]]
+
+    async def delete_companions(self, partition: Partition, names: Sequence[CompanionName]) -> None:
+        """See `Kv.delete_companions`."""
+        check_companion_names(names)
+        companions = self._find(partition).companions
+        for _, key in names:
+            companions.pop(key, None)
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""

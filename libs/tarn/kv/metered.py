@@ -24,6 +24,7 @@ from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
 from tarn.kv.port import (
     Companion,
+    CompanionName,
     Group,
     ListingKv,
     Partition,
@@ -88,6 +89,7 @@ class MeteredKv:
         self._scan_without = CallMeter("kv", "scan_without", meters, clock)
         self._scan_arrow = CallMeter("kv", "scan_arrow", meters, clock)
         self._scan_companions = CallMeter("kv", "scan_companions", meters, clock)
+        self._delete_companions = CallMeter("kv", "delete_companions", meters, clock)
         self._drop_partition = CallMeter("kv", "drop_partition", meters, clock)
 
     async def get_many(
@@ -196,6 +198,11 @@ class MeteredKv:
         """See `Kv.scan_companions`."""
         with self._scan_companions.call():
             return await self._kv.scan_companions(partition, start, end, limit)
+
+    async def delete_companions(self, partition: Partition, names: Sequence[CompanionName]) -> None:
+        """See `Kv.delete_companions`."""
+        with self._delete_companions.call():
+            await self._kv.delete_companions(partition, names)
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""

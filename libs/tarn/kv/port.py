@@ -23,6 +23,7 @@ __all__ = [
     "COMPANION_BYTES_MAX",
     "COMPANION_KEYS",
     "Companion",
+    "CompanionName",
     "Group",
     "Kv",
     "PAST_COMPANIONS",
@@ -141,7 +142,7 @@ class Group:
 class Companion:
     """A row that is applied if and only if the rows beside it are, such as the event of a journal.
 
-    Only `Kv.scan_companions` finds it. Its partition is dropped with it.
+    Only `Kv.scan_companions` finds it. It goes with its partition, or by `Kv.delete_companions`.
 
     Attributes:
         key: begins with `COMPANION_KEYS`. A key that is written again replaces the companion.
@@ -152,6 +153,10 @@ class Companion:
     key: bytes
     value: bytes
     order: int
+
+
+CompanionName = tuple[bytes, bytes]
+"""Anchor of the group, or key of the row, beside which a companion was written; and the companion's own key."""
 
 
 class PredicateFailedError(TarnError):
@@ -321,6 +326,17 @@ class Kv(Protocol):
         """Returns one page of companions, as `scan` returns rows: up to `limit` of `[start, end)`, by their keys.
 
         On a distributed engine, the companion of a write whose outcome is unknown may appear later.
+        """
+        ...
+
+    async def delete_companions(self, partition: Partition, names: Sequence[CompanionName]) -> None:
+        """Removes companions, and nothing else; absent ones are no error. Their keys are never written again.
+
+        Each is removed by itself. After an error, some may be removed.
+
+        Raises:
+            TarnError: INVALID: a name is not that of a companion. UNAVAILABLE: some were not removed, or may be removed
+                later (`OutcomeUnknownError`).
         """
         ...
 

@@ -116,6 +116,7 @@ class JournaledKv:
         self.scan_without = kv.scan_without
         self.scan_arrow = kv.scan_arrow
         self.scan_companions = kv.scan_companions
+        self.delete_companions = kv.delete_companions
         self.drop_partition = kv.drop_partition
         self.close = kv.close
         if isinstance(kv, ReadsTogether):

@@ -18,7 +18,7 @@ from tarn.kv.records import parse_record
 from tarn_proto.store.v1 import auth_pb2
 from tarn_proto.store.v1 import journal_pb2 as pb
 
-__all__ = ["KINDS", "Place", "RecordKind", "kind_of", "place_of"]
+__all__ = ["KINDS", "Place", "RecordKind", "kind_of", "place_of", "root_of"]
 
 
 class Place(enum.Enum):
@@ -232,6 +232,7 @@ KINDS: Final = (*_OF_INSTALLATION, *_OF_AUTH, *_OF_REPOSITORY)
 
 _BY_PLACE: Final = {place: tuple(kind for kind in KINDS if kind.place is place) for place in Place}
 _SHARED: Final = {"graveler": Place.GRAVELER, "auth": Place.AUTH}
+_OF_REPOSITORIES: Final = {Place.REFS, Place.COMMITS, Place.PULLS}
 _OF_ROOT: Final = {"": Place.REFS, "commits": Place.COMMITS, "pulls": Place.PULLS}
 
 
@@ -249,6 +250,18 @@ def place_of(installation_id: str, name: str) -> Place | None:
     if "-" in root:  # `<repository>-<instance>`; no partition of the installation has a hyphen
         return _OF_ROOT.get(part)
     return None if part else _SHARED.get(root)
+
+
+def root_of(installation_id: str, name: str) -> str:
+    """Returns the root of the repository whose records a partition holds; of other records, the installation.
+
+    Args:
+        installation_id: of the store's caller.
+        name: of the partition.
+    """
+    if place_of(installation_id, name) in _OF_REPOSITORIES:
+        return "/".join(name.split("/")[:2])
+    return installation_id
 
 
 def kind_of(place: Place, key: bytes) -> RecordKind:

@@ -13,13 +13,13 @@ counts comes later.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from tarn.core.branch import Token
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.kv.keys import InstallationKeys
+from tarn.kv.keys import InstallationKeys, after_prefix
 from tarn.kv.paging import rows_of
 from tarn.kv.port import (
     COMPANION_KEYS,
@@ -30,6 +30,7 @@ from tarn.kv.port import (
     PartitionKind,
     Predicate,
 )
+from tarn.kv.record_kinds import root_of
 from tarn.kv.records import parse_record, token_from, token_to
 from tarn_proto.store.v1 import journal_pb2 as pb
 
@@ -91,6 +92,7 @@ class Registration:
         expected: the version of the record that the compare-and-set expects; None: no record, or it is none, because
             the partition is a plain one.
         token: the staging token that the record of a branch names after the change; None: it is not of a branch.
+        is_drained: the event is in a file of the bucket, and may still be in the store.
     """
 
     partition: Partition
@@ -98,6 +100,7 @@ class Registration:
     event_key: bytes
     expected: Predicate | None = None
     token: Token | None = None
+    is_drained: bool = False
 
     @property
     def event_id(self) -> bytes:
@@ -154,28 +157,48 @@ class Registrations:
         )
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
 
-    async def registered(self, hour: int) -> AsyncIterator[Registration]:
-        """Yields the registrations of an hour since 1970 that are not finished, by the times of their events.
+    async def registered(self, hour: int, root: str = "") -> AsyncIterator[Registration]:
+        """Yields the registrations of an hour that are not finished: by their roots, then by the times of their events.
+
+        Args:
+            hour: since 1970.
+            root: only those of a repository, or of what belongs to none (`root_of`); empty: all.
 
         Raises:
             TarnError: CORRUPT: a row is damaged; errors of the store.
         """
         partition = self._keys.registrations(hour)
-        async for _, value in rows_of(self._kv, partition, _FIRST, _END, _PAGE):
+        first, end = _FIRST, _END
+        if root:
+            first = self._keys.registration(root, None)
+            end = after_prefix(first)
+        async for _, value in rows_of(self._kv, partition, first, end, _PAGE):
             if value:
                 yield _decode(value)
 
-    async def finish(self, hour: int, registrations: Sequence[Registration]) -> None:
-        """Marks registrations of an hour as done: their events are in the bucket, or will never be there.
+    async def mark_drained(self, hour: int, registrations: Sequence[Registration]) -> None:
+        """Notes that the events of registrations of an hour are in the bucket.
 
         To be called before the events are removed: otherwise nothing shows that a record that was created and removed
-        has been drained. An event that stays behind after a crash is met by nobody.
+        has been drained. Until they are finished, `registered` yields them, so that the next drain removes the events
+        that a crash has left.
 
         Raises:
             TarnError: some may not be marked.
         """
-        keys = [self._keys.registration(each.event_id) for each in registrations]
-        groups = [Group(key, ((key, b""),)) for key in keys]
+        marked = [replace(each, is_drained=True) for each in registrations]
+        await self._write(hour, [_group(self._keys, each) for each in marked])
+
+    async def finish(self, hour: int, registrations: Sequence[Registration]) -> None:
+        """Marks registrations of an hour as done: their events are removed, or will never be there.
+
+        Raises:
+            TarnError: some may not be marked.
+        """
+        keys = [_key(self._keys, each) for each in registrations]
+        await self._write(hour, [Group(key, ((key, b""),)) for key in keys])
+
+    async def _write(self, hour: int, groups: Sequence[Group]) -> None:
         for failed in await self._kv.set_many(self._keys.registrations(hour), groups):
             if failed is not None:
                 raise failed
@@ -222,8 +245,13 @@ async def find_event(kv: Kv, registration: Registration, now_us: int) -> EventSt
     return EventState(None, is_past or is_old)
 
 
+def _key(keys: InstallationKeys, registration: Registration) -> bytes:
+    root = root_of(keys.installation_id, registration.partition.name)
+    return keys.registration(root, registration.event_id)
+
+
 def _group(keys: InstallationKeys, registration: Registration) -> Group:
-    key = keys.registration(registration.event_id)
+    key = _key(keys, registration)
     return Group(key, ((key, _encode(registration)),))
 
 
@@ -237,6 +265,7 @@ def _encode(registration: Registration) -> bytes:
         event_key=registration.event_key,
         expected=registration.expected or b"",
         token=None if token is None else token_to(token),
+        is_drained=registration.is_drained,
     ).SerializeToString()
 
 
@@ -249,4 +278,5 @@ def _decode(value: bytes) -> Registration:
         record.event_key,
         Predicate(record.expected) if record.expected else None,
         token_from(record.token) if record.HasField("token") else None,
+        record.is_drained,
     )

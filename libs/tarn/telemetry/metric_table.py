@@ -274,7 +274,8 @@ TABLE: Final = (
     _duration(
         "kv.duration",
         "Time of calls of the metadata store: `get_many`, `set_many`, `set_if`, `delete_many`, `delete_if`, "
-        "`scan`, `scan_without`, `scan_arrow` (each batch is a call), `scan_companions`, `drop_partition`.",
+        "`scan`, `scan_without`, `scan_arrow` (each batch is a call), `scan_companions`, `delete_companions`, "
+        "`drop_partition`.",
         "operation",
         of=_KV,
     ),

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from math import inf
+from pathlib import Path
 
 from tarn.aio.task_set import TaskSet
 from tarn.block.committed import Committed
+from tarn.block.local.reserve import DiskReserve
 from tarn.block.port import BlockStore
 from tarn.core.clock import Clock, IdSource
 from tarn.core.collection import LIMITS, CollectionLimits
@@ -122,6 +124,8 @@ class GravelerSettings:
         journal_namespace: where the journal of what belongs to no repository is; empty: a place of its own below
             `namespace_prefix`.
         journal_lag_seconds_max: from which lag of its journal on a repository takes no writes.
+        store_folder: of the embedded store; None: it is another one, whose disk is not looked at.
+        journal_reserve_bytes: what writes leave free on the disk of `store_folder`.
     """
 
     installation_id: str
@@ -141,13 +145,21 @@ class GravelerSettings:
     drain_poll_seconds: float = 10.0
     journal_namespace: str = ""
     journal_lag_seconds_max: float = 3_600.0
+    store_folder: Path | None = None
+    journal_reserve_bytes: int = 0
 
     @property
     def drain(self) -> DrainSettings:
         """Those of the drain of the journal."""
         own = f"{self.namespace_prefix}tarn-journal-{self.installation_id}"
         namespace = self.journal_namespace or own
-        return DrainSettings(namespace, self.drain_poll_seconds, self.journal_lag_seconds_max)
+        reserve = None
+        if self.store_folder is not None:
+            setting = "journal.reserve"
+            reserve = DiskReserve.of_folder(self.store_folder, self.journal_reserve_bytes, setting)
+        return DrainSettings(
+            namespace, self.drain_poll_seconds, self.journal_lag_seconds_max, reserve
+        )
 
     @property
     def reflog_limits(self) -> ReflogLimits:
@@ -344,7 +356,7 @@ def assemble(
     completion = Completion(kv, branches, layers, settings.clock_skew_seconds, events)
     uploads = Uploads(kv, branches, daily, completion, clock, ids)
     quotas = QuotaRecords(kv, keys, clock, settings.quotas)
-    usage = UsageCounter(kv, iterators, layers, committed, daily)
+    usage = UsageCounter(kv, iterators, layers, committed, daily, has_journal=settings.keeps_events)
     # --- versioning
     merges = Merges(commits, committed, moves, clock, paths, bases, fences)
     diffing = Diffing(bases, layers, reading, committed, changes, clock)

@@ -43,7 +43,15 @@ def settings_of(config: Config) -> GravelerSettings:
         drain_poll_seconds=config.journal.interval_ms / 1000,
         journal_namespace=config.journal.namespace,
         journal_lag_seconds_max=config.journal.lag_max_ms / 1000,
+        store_folder=_store_folder(config),
+        journal_reserve_bytes=config.journal.reserve_bytes,
     )
+
+
+def _store_folder(config: Config) -> Path | None:
+    """The folder of the embedded store; None: the store is another one."""
+    database = config.metadata.db
+    return database.embedded.file.parent if database.type == "embedded" else None
 
 
 def _quotas_of(config: Config) -> QuotaDefaults:

@@ -21,6 +21,7 @@ import pyarrow as pa
 from tarn.core.errors import TarnError
 from tarn.kv.port import (
     Companion,
+    CompanionName,
     Group,
     Kv,
     OutcomeUnknownError,
@@ -302,6 +303,15 @@ class GatedKv:
             partition,
             [],
             lambda: self._kv.scan_companions(partition, start, end, limit),
+        )
+
+    async def delete_companions(self, partition: Partition, names: Sequence[CompanionName]) -> None:
+        """See `Kv.delete_companions`."""
+        await self._run(
+            "delete_companions",
+            partition,
+            [key for _, key in names],
+            lambda: self._kv.delete_companions(partition, names),
         )
 
     async def drop_partition(self, partition: Partition) -> None:

@@ -122,7 +122,8 @@ class Register:
             value = self._decided
         self._committed = value
         for other, row, _ in self._rows_beside(value):
-            other.committed = row
+            if other.decided is row:  # a later ballot may have removed it
+                other.committed = row
 
     def _rows_beside(self, value: Versioned | None) -> Iterator[tuple[Register, Versioned, int]]:
         for after, beside, ballot in self._beside:

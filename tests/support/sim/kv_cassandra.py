@@ -33,6 +33,7 @@ from tests.support.sim.stamps import Cell, ReadFirst, StampRule
 from tarn.aio.task_set import TaskSet
 from tarn.core.errors import TarnError
 from tarn.kv.limits import (
+    check_companion_names,
     check_companions,
     check_group,
     check_register,
@@ -44,6 +45,7 @@ from tarn.kv.port import (
     COMPANION_KEYS,
     PAST_COMPANIONS,
     Companion,
+    CompanionName,
     Group,
     OutcomeUnknownError,
     Partition,
@@ -132,15 +134,16 @@ class SimCassandra:
 
     async def peek(self, partition: str) -> tuple[dict[bytes, bytes], list[Companion]]:
         """Returns all rows and companions of a partition that any node has, at this moment; for checkers."""
-        rows: dict[bytes, tuple[int, bytes]] = {}
+        cells: dict[bytes, Cell] = {}
         for key, register in self._registers.get(partition, {}).items():
             if register.decided is not None:
-                rows[key] = (register.order, register.decided.value)
+                cells[key] = (register.order, register.decided.value, True)
         for node in self._nodes:
-            for place, cells in node.cells.items():
+            for place, held in node.cells.items():
                 if place[0] == partition:
-                    for key, (order, value, _) in cells.items():
-                        rows[key] = max(rows.get(key, (-1, b"")), (order, value))
+                    for key, cell in held.items():
+                        cells[key] = max(cells.get(key, cell), cell)
+        rows = {key: (order, value) for key, (order, value, is_live) in cells.items() if is_live}
         companions = [
             Companion(key, value, order)
             for key, (order, value) in rows.items()
@@ -588,7 +591,11 @@ class _Client:
                     place,
                     lambda node, place=place: node.between(place, first, last),  # type: ignore[misc]
                 )
-                companions += [Companion(key, cell[1], cell[0]) for key, cell in cells.items()]
+                companions += [
+                    Companion(key, value, order)
+                    for key, (order, value, live) in cells.items()
+                    if live
+                ]
         await self._faults.hop("scan")
         return sorted(companions, key=lambda each: each.key)[:limit]
 
@@ -603,6 +610,18 @@ class _Client:
     ) -> AsyncIterator[pa.RecordBatch]:
         """Not used: `KvLink` reads pages."""
         raise NotImplementedError
+
+    async def delete_companions(self, partition: Partition, names: Sequence[CompanionName]) -> None:
+        """See `Kv.delete_companions`."""
+        check_companion_names(names)
+        self._descriptor(partition)
+        for anchor, key in names:
+            if partition.kind is PartitionKind.REGISTER:
+                await self._compare(partition, key, None, None, is_conditional=False)
+            else:
+                await self._faults.hop("clean")
+                self._faults.refuse("a delete")
+                await self._stamps.write(self._place(partition, anchor), {key: b""}, live=False)
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""

@@ -20,6 +20,7 @@ from tarn.kv.paging import sifted
 from tarn.kv.port import (
     SCAN_LIMIT_MAX,
     Companion,
+    CompanionName,
     Group,
     OutcomeUnknownError,
     Partition,
@@ -189,6 +190,11 @@ class _Process:
         return await self._read(
             "scan", lambda: self._rows.scan_companions(partition, start, end, limit)
         )
+
+    async def delete_companions(self, partition: Partition, names: Sequence[CompanionName]) -> None:
+        """See `Kv.delete_companions`."""
+        self._faults.raise_unavailable("delete_companions")
+        await self._write("clean", lambda: self._rows.delete_companions(partition, names))
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""

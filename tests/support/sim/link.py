@@ -21,6 +21,7 @@ from tarn.core.errors import TarnError
 from tarn.kv.paging import pages_of
 from tarn.kv.port import (
     Companion,
+    CompanionName,
     Group,
     Kv,
     Partition,
@@ -208,6 +209,11 @@ class KvLink:
         return await self._wire.send(
             what, lambda: self._kv.scan_companions(partition, start, end, limit)
         )
+
+    async def delete_companions(self, partition: Partition, names: Sequence[CompanionName]) -> None:
+        """See `Kv.delete_companions`."""
+        what = f"delete_companions {partition.name} {names}"
+        await self._wire.send(what, lambda: self._kv.delete_companions(partition, names))
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`."""

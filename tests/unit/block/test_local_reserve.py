@@ -28,7 +28,7 @@ class Disk:
         return self.free, self.size
 
     def reserve(self, reserve_bytes: int = 256 * MIB) -> DiskReserve:
-        return DiskReserve(self.look, reserve_bytes, lambda: self.now)
+        return DiskReserve(self.look, reserve_bytes, monotonic=lambda: self.now)
 
 
 def refuses(reserve: DiskReserve) -> bool:

@@ -2,8 +2,9 @@
 dropped only afterwards (docs/design/journal.md).
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -13,22 +14,28 @@ from permits import permit_for
 from tests.support.drained_files import Files, read_files
 
 from tarn.block.local import open_local
-from tarn.block.port import BlockKey
+from tarn.block.local.reserve import DiskReserve
+from tarn.block.port import BlockKey, BlockStore
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId
+from tarn.core.levels import ALL_FEATURES, LEVEL_FIRST, FeatureGate
+from tarn.journal.days import read_manifest
 from tarn.journal.epochs import EpochCause, begin_epoch, newest_epoch, next_epoch
 from tarn.kv.drop_records import Drop
 from tarn.kv.embedded import open_embedded
-from tarn.kv.keys import InstallationKeys
-from tarn.kv.port import Partition
+from tarn.kv.keys import InstallationKeys, RepositoryKeys
+from tarn.kv.port import COMPANION_KEYS, CompanionName, Partition
+from tarn.kv.registrations import Registration, Registrations
 from tarn_graveler.handlers.collections import CollectionHandler
+from tarn_graveler.handlers.erasures import ErasureHandler
 from tarn_graveler.journal import passes, scanning
 from tarn_graveler.journal.draining import Drain
 from tarn_graveler.journal.epochs import end_epochs
 from tarn_graveler.journal.scanning import BranchScan
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb_collection
+from tarn_proto.graveler.v1 import erasure_service_pb2 as pb_erasure
 
 NEW = WriteCondition(if_none_match=True)
 
@@ -69,6 +76,16 @@ class Bucket:
         await self._put(key, body)
         if self.loses in key.path:
             raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, "the answer is lost")
+
+    @property
+    def blocks(self) -> BlockStore:
+        return self._blocks
+
+    async def paths(self, ends: str) -> list[str]:
+        """The files of the lake's journal whose names end so."""
+        namespace = self._lake.repository.storage_namespace
+        found = await self._blocks.list_page(namespace, "_tarn/journal/", "", 1_000)
+        return [each.path for each in found if each.path.endswith(ends)]
 
     async def read(self) -> Files:
         self._reads += 1
@@ -353,6 +370,152 @@ async def test_what_a_holder_remembers_is_bounded(
     assert [len(tokens) for tokens in one._known.values()] == [1]
 
 
+async def test_a_compaction_frees_the_store_of_overwrites(lake: Lake, bucket: Bucket) -> None:
+    """One row with many events is folded; then they leave the store with their token, and are all in the bucket."""
+    await drain_of(lake).round()
+    for size in range(1, 6):
+        await lake.put("a", size)
+    token = await lake.staging_rows()
+    assert await events_of(lake, token) == 5
+    await lake.graveler.compacting.compact(lake.main)
+    await lake.drop_everything_removed()
+    assert await events_of(lake, token) == 0
+    assert await lake.get("a") == 5
+    assert (await bucket.read()).sizes == [("a", size) for size in range(1, 6)]
+
+
+# ---- events of records
+
+
+def refs_of(lake: Lake) -> Partition:
+    return lake.graveler.repositories.keys_of(lake.repository).refs
+
+
+def record_events_of(files: Files) -> set[tuple[str, bytes]]:
+    return {(row.key, row.event_id) for row in files.events if not row.token}
+
+
+async def held_events(lake: Lake) -> set[bytes]:
+    found = await lake.kv.scan_companions(refs_of(lake), b"", None, 1_000)
+    return {each.key.removeprefix(COMPANION_KEYS) for each in found}
+
+
+async def test_events_of_records_are_removed_when_they_are_in_the_bucket(
+    lake: Lake, bucket: Bucket
+) -> None:
+    """Not before: while the bucket refuses files they stay, with their registrations."""
+    await drain_of(lake).round()
+    assert await held_events(lake) == set()
+    await lake.put("a", 1)
+    await lake.commit()
+    events = await held_events(lake)
+    assert events
+    bucket.refuses = ".parquet"
+    await drain_of(lake).round()
+    assert await held_events(lake) == events
+    bucket.refuses = "nothing"
+    await drain_of(lake).round()
+    assert await held_events(lake) == set()
+    told = record_events_of(await bucket.read())
+    assert {("branches/main", event_id) for event_id in events} <= told
+    assert (await bucket.read()).branches.keys() == {"branches/main"}
+
+
+async def test_exactly_the_events_of_the_file_are_removed(
+    lake: Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An event that lands while the file is written is in the next one."""
+    await drain_of(lake).round()
+    await lake.put("a", 1)
+    await lake.commit()
+    first = await held_events(lake)
+    put = bucket._put
+
+    async def beside(key: BlockKey, body: bytes) -> None:
+        bucket._put = put
+        await lake.put("b", 2)
+        await lake.commit()
+        await put(key, body)
+
+    bucket._put = beside  # type: ignore[assignment]
+    await drain_of(lake).round()
+    later = await held_events(lake)
+    assert later
+    assert not later & first
+    await drain_of(lake).round()
+    assert await held_events(lake) == set()
+    told = {event_id for _, event_id in record_events_of(await bucket.read())}
+    assert later | first <= told
+
+
+async def test_events_that_a_crash_left_are_removed_by_the_next_replica(
+    lake: Lake, other: Lake, bucket: Bucket, running: Running
+) -> None:
+    """Between the file and the removal; they are written to no second file."""
+    await drain_of(lake).round()
+    await lake.put("a", 1)
+    await lake.commit()
+    events = await held_events(lake)
+    held = lake.kv.hold("delete_companions")
+    dying = running.start(drain_of(lake).round())
+    await reached(held)
+    dying.cancel()
+    await ended(dying)
+    held.open()
+    assert await held_events(lake) == events
+    lake.clock.advance(120)
+    await drain_of(other).round()
+    assert await held_events(lake) == set()
+    rows = [row for row in (await bucket.read()).events if row.event_id in events]
+    assert len(rows) == len(events)
+
+
+async def test_a_store_that_keeps_events_does_not_hold_up_the_files(
+    lake: Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is in the bucket is drained. The next round removes it."""
+    await drain_of(lake).round()
+    await lake.put("a", 1)
+    await lake.commit()
+    events = await held_events(lake)
+
+    async def refuse(partition: Partition, names: Sequence[CompanionName]) -> None:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the store refuses removals")
+
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(drain_of(lake)._records._kv, "delete_companions", refuse)
+        lake.clock.advance(60)
+        await drain_of(lake).round()
+    assert await held_events(lake) == events
+    assert drain_of(lake).progress.failed_passes == 1
+    assert drain_of(lake).progress.greatest_lag_us(lake.clock.now_us()) == 0
+    await drain_of(lake).round()
+    assert await held_events(lake) == set()
+
+
+async def test_a_round_reads_the_registrations_of_each_repository_once_more(
+    lake: Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It reads all of them to learn who has some, and of each repository only its own."""
+    for number in range(3):
+        await create_repository(lake.graveler, f"more{number}")
+    read: list[str] = []
+    registered = Registrations.registered
+
+    def counted(self: Registrations, hour: int, root: str = "") -> AsyncIterator[Registration]:
+        async def found() -> AsyncIterator[Registration]:
+            async for each in registered(self, hour, root):
+                read.append(each.event_id.hex())
+                yield each
+
+        return found()
+
+    monkeypatch.setattr(Registrations, "registered", counted)
+    await drain_of(lake).round()
+    assert read
+    assert {read.count(event_id) for event_id in read} == {2}
+
+
 # ---- epochs
 
 
@@ -430,6 +593,23 @@ async def test_a_store_that_another_one_has_followed_drains_no_more(
     assert drain_of(lake).progress.lag_us(place.root, before_us) > 0
 
 
+async def test_no_deletion_begins_an_epoch_before_all_replicas_write_events(
+    lake: Lake, bucket: Bucket
+) -> None:
+    """Its base would lack rows of those that write none. Below the level there is nothing to wait for."""
+    drain, namespace = drain_of(lake), lake.repository.storage_namespace
+    drain._features = FeatureGate.at(LEVEL_FIRST)
+    await drain.before_deletion(lake.repository, lake.clock.monotonic())
+    drain._features = ALL_FEATURES
+    with pytest.raises(TarnError, match="60 s after") as raised:
+        await drain.before_deletion(lake.repository, lake.clock.monotonic())
+    assert raised.value.kind is Kind.UNAVAILABLE
+    assert await newest_epoch(bucket.blocks, namespace) is None
+    lake.clock.advance(60)
+    await drain.before_deletion(lake.repository, lake.clock.monotonic())
+    assert await newest_epoch(bucket.blocks, namespace) is not None
+
+
 async def test_an_epoch_ends_when_the_journal_is_off(lake: Lake, bucket: Bucket) -> None:
     """When it is on again, a new one begins with a new base: writes of the time between have no events."""
     await lake.put("a", 1)
@@ -490,6 +670,35 @@ async def test_a_repository_whose_bucket_refuses_does_not_stop_the_others(
     assert drain.progress.greatest_lag_us(now_us) == 0
 
 
+async def test_a_past_day_gets_a_manifest(lake: Lake, other: Lake, bucket: Bucket) -> None:
+    """An hour after its end, once, also by another process than that which wrote its files; it shows a lost file."""
+    await drain_of(lake).round()
+    for path in ("a", "b"):
+        await lake.put(path, 1)
+        await drain_of(lake).round()
+    lake.clock.advance(2 * 86_400)
+    epoch = await newest_epoch(bucket.blocks, lake.repository.storage_namespace)
+    assert epoch is not None
+    bucket.refuses = "manifest.json"
+    assert await drain_of(other).round()
+    assert await bucket.paths("manifest.json") == []
+    bucket.refuses = "nothing"
+    await lake.put("c", 1)
+    for _ in range(2):
+        assert await drain_of(other).round()
+    (path,) = await bucket.paths("manifest.json")
+    assert (await bucket.read()).report.is_whole  # type: ignore[union-attr]
+    day = path.rsplit("/", 2)[1]
+    namespace = lake.repository.storage_namespace
+    manifest = await read_manifest(bucket.blocks, namespace, epoch.folder, day)
+    files = [each for each in await bucket.paths(".parquet") if f"/{day}/" in each]
+    assert len(manifest.files) == len(files) >= 2
+    await bucket.blocks.delete_many(namespace, [max(files)])
+    report = (await bucket.read()).report
+    assert report is not None
+    assert not report.is_whole
+
+
 # ---- what depends on the drain
 
 
@@ -510,6 +719,27 @@ async def test_writes_are_refused_when_the_files_are_far_behind(lake: Lake, buck
     assert await lake.delete("a") == [None]
     bucket.refuses = "nothing"
     await drain.round()
+    await admission.object(lake.repository, 1)
+
+
+async def test_writes_leave_room_for_deletes_and_their_events(lake: Lake) -> None:
+    """On the disk of the store, whatever the lag is."""
+    drain, admission = drain_of(lake), lake.graveler.admission
+    await lake.put("a", 1)
+    space = [600 << 20, 100 << 30]
+    reserve = DiskReserve(
+        lambda: (space[0], space[1]), 512 << 20, "journal.reserve", lake.clock.monotonic
+    )
+    drain._settings = replace(drain._settings, reserve=reserve)
+    await admission.object(lake.repository, 1)
+    space[0] = 500 << 20
+    lake.clock.advance(1)
+    for refused in (admission.object(lake.repository, 1), admission.upload(lake.repository)):
+        with pytest.raises(TarnError, match=r"500 MiB are free, .*journal\.reserve"):
+            await refused
+    assert await lake.delete("a") == [None]
+    space[0] = 600 << 20
+    lake.clock.advance(1)
     await admission.object(lake.repository, 1)
 
 
@@ -552,6 +782,41 @@ async def test_a_sweep_begins_after_a_full_pass(lake: Lake, bucket: Bucket) -> N
     with pytest.raises(TarnError, match="is running"):
         await handler.BeginCollection(sweep, permit_for(sweep, lake.repository))
     assert ("a", 1) in (await bucket.read()).sizes
+
+
+async def test_an_erasure_waits_until_its_changes_are_in_the_bucket(
+    lake: Lake, bucket: Bucket
+) -> None:
+    """Each page of addresses, and each page of discarded entries: the run deletes blocks next."""
+    handler, repository = ErasureHandler(lake.graveler), lake.repository
+    await drain_of(lake).round()
+    address = (lake.clock.now_us() // 1_000).to_bytes(6, "big") + bytes(10)
+    packed = pack(Entry(5, 0, address, bytes(16), operation_id="op"))
+    await lake.graveler.staging.stage(lake.main, "secret", packed)
+    lake.clock.advance(3 * 86_400)
+    run_id = "e" * 32
+    begin = pb_collection.BeginCollectionRequest(
+        run_id=run_id, phase=pb_collection.COLLECTION_PHASE_MARK, is_erasure=True
+    )
+    await CollectionHandler(lake.graveler).BeginCollection(begin, permit_for(begin, repository))
+    erase = pb_erasure.EraseAddressesRequest(run_id=run_id, plan_id="a" * 32, addresses=address)
+    discard = pb_erasure.DiscardErasedRequest(
+        run_id=run_id, branch_id="main", paths=["secret"], addresses=address
+    )
+    calls: tuple[Callable[[], Awaitable[object]], ...] = (
+        partial(handler.EraseAddresses, erase, permit_for(erase, repository)),
+        partial(handler.DiscardErased, discard, permit_for(discard, repository)),
+    )
+    for call in calls:
+        bucket.refuses = "_tarn/journal/"
+        with pytest.raises(TarnError, match="refuses"):
+            await call()
+        bucket.refuses = "nothing"
+        await call()
+        assert await held_events(lake) == set()
+    files = await bucket.read()
+    assert RepositoryKeys.erased(address).decode() in {row.key for row in files.events}
+    assert files.staged == {}
 
 
 # ---- guards that are switched off: each test above, or here, would notice

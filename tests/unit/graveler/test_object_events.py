@@ -1,24 +1,31 @@
 """Events of objects: written in the atomic step of their rows, met by nothing else (docs/design/journal.md)."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from pathlib import Path
+from typing import Any, TypeVar
 
 import pytest
 from lake import Lake, Replicas, Running, entry, reached
 from lake_upload import Upload, seal_main
+from permits import permit_for
 from tests.support.clock import ManualClock, SeededIds
 
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import TOMBSTONE, Entry, is_tombstone, operation_of, pack, tombstone_of
 from tarn.core.errors import TarnError
 from tarn.core.levels import LEVEL_FIRST, FeatureGate
+from tarn.core.quota import Limits
 from tarn.kv.keys import PATHS_END, PATHS_START
 from tarn.kv.port import COMPANION_KEYS, Companion, OutcomeUnknownError, Partition
 from tarn_graveler.branch.object_events import TARN_ITSELF, ObjectEvents, Origin
+from tarn_graveler.handlers.compactors import WatchingCompactors
+from tarn_graveler.handlers.staging_events import StagingEventHandler
+from tarn_proto.graveler.v1 import staging_event_service_pb2 as pb_staging
 from tarn_proto.store.v1 import journal_pb2 as pb
 
 ANN = Origin(b"ann" + bytes(13))
 NEW = WriteCondition(if_none_match=True)
+T = TypeVar("T")
 
 
 @pytest.fixture
@@ -188,6 +195,81 @@ def test_a_store_of_the_first_level_gets_no_events() -> None:
     for events in (maker(), maker(is_on=False, level=2)):
         assert events.put(TARN_ITSELF).companions("a", b"x") == ()
     assert len(maker(level=2).put(TARN_ITSELF).companions("a", b"x")) == 1
+
+
+async def _slow(lake: Lake, running: Running, operation: str, work: Coroutine[Any, Any, T]) -> T:
+    """Runs a write whose request waits for more than nine minutes."""
+    held = lake.kv.hold(operation)
+    task = running.start(work)
+    await reached(held)
+    lake.clock.advance(541)
+    held.open()
+    return await task
+
+
+async def test_a_write_whose_event_is_old_is_an_unknown_outcome(
+    lake: Lake, running: Running
+) -> None:
+    """Rounds of the drain read the events of ten minutes again, so the file with this one may come late."""
+    await lake.put("a", 1)
+    with pytest.raises(OutcomeUnknownError, match="541 s"):
+        await _slow(lake, running, "set_many", lake.put("b", 2))
+    (deleted,) = await _slow(lake, running, "set_many", lake.delete("a"))
+    assert isinstance(deleted, OutcomeUnknownError)
+    packed = pack(Entry(5, 0, bytes(16), bytes(16), operation_id="op"))
+    await lake.graveler.conditional.stage(lake.main, "c", packed, NEW)
+    packed = pack(Entry(5, 0, bytes(16), bytes(16), operation_id="op2"))
+    write = lake.graveler.conditional.stage(lake.main, "d", packed, NEW)
+    with pytest.raises(OutcomeUnknownError, match="541 s"):
+        await _slow(lake, running, "set_if", write)
+    assert [key for _, key in told(await events(lake))] == ["c", "d"], "each is written"
+
+
+async def test_a_completion_whose_event_is_old_is_an_unknown_outcome(
+    lake: Lake, upload: Upload, running: Running
+) -> None:
+    with pytest.raises(OutcomeUnknownError, match="541 s"):
+        await _slow(lake, running, "set_many", upload.finish())
+
+
+async def test_an_attempt_with_a_young_event_is_acknowledged(lake: Lake, running: Running) -> None:
+    """What counts is the key of the row that is acknowledged, not that of an attempt before."""
+    held = lake.kv.hold("set_many", lake.row_key("a"))
+    writer = running.start(lake.put("a", 1))
+    await reached(held)
+    lake.clock.advance(541)
+    await seal_main(lake)
+    held.open()
+    await writer
+    lake.clock.advance(540)
+    await lake.put("b", 1)
+
+
+async def test_an_overwritten_path_counts_as_often_as_it_was_written(lake: Lake) -> None:
+    """For compactors and for quotas: each write has left an event, which goes with its token only."""
+    for size in (1, 2, 3):
+        await lake.put("a", size)
+    await lake.put("b", 10)
+    await lake.delete("b")
+    statistics = lake.graveler.staging_statistics
+    rows = await statistics.count(lake.main, 100)
+    found = await statistics.count(lake.main, 100, with_events=True)
+    assert (found.rows, found.events, found.is_truncated) == (2, 5, False)
+    assert found.size_bytes > rows.size_bytes
+    few = await statistics.count(lake.main, 3, with_events=True)
+    assert (few.events, few.is_truncated) == (3, True)
+    request = pb_staging.MeasureStagingRequest(branch_id="main", rows_max=100)
+    handler = StagingEventHandler(lake.graveler, WatchingCompactors(lake.clock))
+    measured = await handler.MeasureStaging(request, permit_for(request, lake.repository))
+    assert (measured.rows, measured.tombstones) == (5, 1)
+    counter = lake.graveler.admission.counter
+    assert await counter.staged(lake.repository, Limits()) == (4, 16)
+    await seal_main(lake)
+    await lake.put("a", 4)
+    assert await counter.staged(lake.repository, Limits()) == (5, 20)
+    await lake.commit()
+    assert await counter.staged(lake.repository, Limits()) == (0, 0)
+    assert (await statistics.count(lake.main, 100, with_events=True)).events == 0
 
 
 def test_completions_of_one_upload_have_one_id() -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 from tests.support.clock import ManualClock
@@ -58,6 +59,40 @@ async def test_what_was_registered_is_read_by_its_hour_until_it_is_finished() ->
     await registrations.finish(hour, [one])
     assert await of_hour(registrations, hour) == [other]
     assert await of_hour(registrations, hour + 1) == []
+
+
+async def test_a_drained_one_is_yielded_until_it_is_finished() -> None:
+    """So that an event which a crash has left is removed."""
+    kv, clock = MemKv(), ManualClock()
+    registrations = Registrations(kv, KEYS, clock)
+    hour = hour_of(clock.now_us())
+    one = made(clock, Predicate(b"\0"))
+    await registrations.register([one])
+    await registrations.mark_drained(hour, [one])
+    assert await of_hour(registrations, hour) == [replace(one, is_drained=True)]
+    await registrations.finish(hour, [one])
+    assert await of_hour(registrations, hour) == []
+
+
+async def test_those_of_one_root_are_read_alone() -> None:
+    """Of a repository, of one whose name begins so, and of what belongs to none."""
+    kv, clock = MemKv(), ManualClock()
+    registrations = Registrations(kv, KEYS, clock)
+    hour = hour_of(clock.now_us())
+    places = {
+        "tarn": Partition("tarn/graveler", PartitionKind.REGISTER),
+        "tarn/lake-1": REFS,
+        "tarn/lake-10": Partition("tarn/lake-10/pulls", PartitionKind.REGISTER, 8),
+    }
+    all_ = {
+        root: made(clock, number=number, place=place)
+        for number, (root, place) in enumerate(places.items())
+    }
+    await registrations.register([*all_.values(), made(clock, number=9, place=COMMITS)])
+    for root in ("tarn", "tarn/lake-10"):
+        assert [each async for each in registrations.registered(hour, root)] == [all_[root]]
+    assert len([each async for each in registrations.registered(hour, "tarn/lake-1")]) == 2
+    assert len(await of_hour(registrations, hour)) == 4
 
 
 class PausedKv(MemKv):
@@ -126,7 +161,7 @@ async def test_an_hour_is_dropped_only_when_no_row_that_counts_can_come() -> Non
 
 async def test_a_damaged_registration_is_no_other_one() -> None:
     kv, clock = MemKv(), ManualClock()
-    key = KEYS.registration(bytes(16))
+    key = KEYS.registration("tarn/lake-1", bytes(16))
     await kv.set_many(KEYS.registrations(5), [Group(key, ((key, b"\xff"),))])
     with pytest.raises(TarnError) as caught:
         await of_hour(Registrations(kv, KEYS, clock), 5)

@@ -75,7 +75,7 @@ class JournalEvent(_message.Message):
     def __init__(self, time_us: _Optional[int] = ..., user_uid: _Optional[bytes] = ..., session_uid: _Optional[bytes] = ..., operation: _Optional[_Union[JournalOperation, str]] = ..., key: _Optional[str] = ..., payload: _Optional[bytes] = ..., cause: _Optional[bytes] = ..., event_id: _Optional[bytes] = ...) -> None: ...
 
 class JournalRegistration(_message.Message):
-    __slots__ = ("partition", "buckets", "is_plain", "key", "event_key", "expected", "token")
+    __slots__ = ("partition", "buckets", "is_plain", "key", "event_key", "expected", "token", "is_drained")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     BUCKETS_FIELD_NUMBER: _ClassVar[int]
     IS_PLAIN_FIELD_NUMBER: _ClassVar[int]
@@ -83,6 +83,7 @@ class JournalRegistration(_message.Message):
     EVENT_KEY_FIELD_NUMBER: _ClassVar[int]
     EXPECTED_FIELD_NUMBER: _ClassVar[int]
     TOKEN_FIELD_NUMBER: _ClassVar[int]
+    IS_DRAINED_FIELD_NUMBER: _ClassVar[int]
     partition: str
     buckets: int
     is_plain: bool
@@ -90,4 +91,5 @@ class JournalRegistration(_message.Message):
     event_key: bytes
     expected: bytes
     token: _graveler_pb2.Token
-    def __init__(self, partition: _Optional[str] = ..., buckets: _Optional[int] = ..., is_plain: _Optional[bool] = ..., key: _Optional[bytes] = ..., event_key: _Optional[bytes] = ..., expected: _Optional[bytes] = ..., token: _Optional[_Union[_graveler_pb2.Token, _Mapping]] = ...) -> None: ...
+    is_drained: bool
+    def __init__(self, partition: _Optional[str] = ..., buckets: _Optional[int] = ..., is_plain: _Optional[bool] = ..., key: _Optional[bytes] = ..., event_key: _Optional[bytes] = ..., expected: _Optional[bytes] = ..., token: _Optional[_Union[_graveler_pb2.Token, _Mapping]] = ..., is_drained: _Optional[bool] = ...) -> None: ...

@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Callable
+from pathlib import Path
 from typing import Final
 
 from tarn.core.errors import Kind, Reason, TarnError
@@ -26,6 +27,7 @@ class DiskReserve:
     Args:
         free: returns the bytes that are free on the disk, and its size.
         reserve_bytes: space to leave free; 0: none.
+        setting: that of `reserve_bytes`, for the error.
         monotonic: seconds, for the age of the last look.
     """
 
@@ -33,9 +35,11 @@ class DiskReserve:
         self,
         free: Callable[[], tuple[int, int]],
         reserve_bytes: int,
+        setting: str = "blockstore.local.reserve",
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
         self._free = free
+        self._setting = setting
         self._reserve_bytes = reserve_bytes
         self._monotonic = monotonic
         self._looked = -1.0
@@ -44,12 +48,12 @@ class DiskReserve:
     @staticmethod
     def of(descriptor: int, reserve_bytes: int) -> DiskReserve:
         """Returns the reserve of the disk of an open directory, which stays open as long."""
+        return DiskReserve(lambda: _space(os.fstatvfs(descriptor)), reserve_bytes)
 
-        def free() -> tuple[int, int]:
-            found = os.fstatvfs(descriptor)
-            return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize
-
-        return DiskReserve(free, reserve_bytes)
+    @staticmethod
+    def of_folder(folder: Path, reserve_bytes: int, setting: str) -> DiskReserve:
+        """Returns the reserve of the disk of a folder, which stays as long."""
+        return DiskReserve(lambda: _space(os.statvfs(folder)), reserve_bytes, setting)
 
     def check(self, doing: str) -> None:
         """Refuses an object if the disk has no more than its reserve.
@@ -77,5 +81,9 @@ class DiskReserve:
             return ""
         return (
             f"{free >> 20} MiB are free, and {reserve >> 20} MiB are reserved for deletes and metadata "
-            "(blockstore.local.reserve); delete objects and collect garbage, or enlarge the disk"
+            f"({self._setting}); delete objects and collect garbage, or enlarge the disk"
         )
+
+
+def _space(found: os.statvfs_result) -> tuple[int, int]:
+    return found.f_bavail * found.f_frsize, found.f_blocks * found.f_frsize

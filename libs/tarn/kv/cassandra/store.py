@@ -39,6 +39,7 @@ from tarn.kv.cassandra.rows.groups import (
 from tarn.kv.cassandra.rows.request_batches import CassandraPartition, PlainWrite, Query
 from tarn.kv.cassandra.settings import CassandraLimits, CassandraTls
 from tarn.kv.limits import (
+    check_companion_names,
     check_companions,
     check_keys,
     check_register,
@@ -52,6 +53,7 @@ from tarn.kv.port import (
     COMPANION_KEYS,
     PAST_COMPANIONS,
     Companion,
+    CompanionName,
     Group,
     Partition,
     PartitionInfo,
@@ -165,6 +167,10 @@ class CassandraKv:
                 `OutcomeUnknownError`: some rows may have been removed, or may be removed later.
         """
         check_keys(keys)
+        await self._delete(partition, [(key, key) for key in keys])
+
+    async def _delete(self, partition: Partition, names: Sequence[tuple[bytes, bytes]]) -> None:
+        """Removes rows, each named by the key that decides its bucket and its own key."""
         with self._guard:
             p = await self._parts.descriptors.find(partition)
             if p is None:
@@ -174,8 +180,11 @@ class CassandraKv:
                 if partition.kind is PartitionKind.PLAIN
                 else self._delete_register
             )
-            for at in range(0, len(keys), _DELETE_KEYS):
-                await delete(p, keys_by_bucket(keys[at : at + _DELETE_KEYS], partition.buckets))
+            for at in range(0, len(names), _DELETE_KEYS):
+                keys_of: dict[int, list[bytes]] = {}
+                for anchor, key in names[at : at + _DELETE_KEYS]:
+                    keys_of.setdefault(bucket_of(anchor, partition.buckets), []).append(key)
+                await delete(p, keys_of)
 
     async def delete_if(
         self,
@@ -288,6 +297,11 @@ class CassandraKv:
                 raise
             except Exception as error:
                 raise read_error(error) from error
+
+    async def delete_companions(self, partition: Partition, names: Sequence[CompanionName]) -> None:
+        """See `Kv.delete_companions`. In a register partition by a compare-and-set, as all its writes."""
+        check_companion_names(names)
+        await self._delete(partition, names)
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`. One Cassandra tombstone per bucket; later reads see no rows.

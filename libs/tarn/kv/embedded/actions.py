@@ -9,7 +9,16 @@ from typing import Protocol, TypeVar
 from tarn.kv.embedded.transaction import Transaction
 from tarn.kv.port import Group, Partition, Predicate, Row
 
-__all__ = ["Action", "DeleteIf", "DeleteRows", "DropHead", "SetIf", "SetRows", "TrimLog"]
+__all__ = [
+    "Action",
+    "DeleteCompanions",
+    "DeleteIf",
+    "DeleteRows",
+    "DropHead",
+    "SetIf",
+    "SetRows",
+    "TrimLog",
+]
 
 ROW_OVERHEAD_BYTES = 512
 """Added to the size of each row's key and value, for its objects in the queue and for the work of writing
@@ -89,6 +98,23 @@ class DeleteRows:
     def apply(self, transaction: Transaction) -> None:
         """See `Action.apply`."""
         transaction.delete_rows(self.partition, self.keys)
+
+
+@dataclass(frozen=True, slots=True)
+class DeleteCompanions:
+    """Removals of companions."""
+
+    partition: Partition
+    keys: Sequence[bytes]
+
+    @property
+    def size_bytes(self) -> int:
+        """See `Action.size_bytes`."""
+        return sum([ROW_OVERHEAD_BYTES + len(key) for key in self.keys])
+
+    def apply(self, transaction: Transaction) -> None:
+        """See `Action.apply`."""
+        transaction.delete_companions(self.partition, self.keys)
 
 
 @dataclass(frozen=True, slots=True)

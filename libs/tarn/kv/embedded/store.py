@@ -20,12 +20,21 @@ import pyarrow as pa
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.embedded import sql
-from tarn.kv.embedded.actions import DeleteIf, DeleteRows, DropHead, SetIf, SetRows, TrimLog
+from tarn.kv.embedded.actions import (
+    DeleteCompanions,
+    DeleteIf,
+    DeleteRows,
+    DropHead,
+    SetIf,
+    SetRows,
+    TrimLog,
+)
 from tarn.kv.embedded.database import Database, open_database
 from tarn.kv.embedded.reader import BulkReader, Reader
 from tarn.kv.embedded.transaction_writer import EmbeddedLimits
 from tarn.kv.embedded.writer import Writer
 from tarn.kv.limits import (
+    check_companion_names,
     check_companions,
     check_group,
     check_keys,
@@ -37,6 +46,7 @@ from tarn.kv.limits import (
 )
 from tarn.kv.port import (
     Companion,
+    CompanionName,
     Group,
     Partition,
     PartitionInfo,
@@ -303,6 +313,14 @@ class EmbeddedKv:
         check_scan_limit(limit)
         self._check_open()
         return self._reader.companions(partition, start, end, limit)
+
+    async def delete_companions(self, partition: Partition, names: Sequence[CompanionName]) -> None:
+        """See `Kv.delete_companions`. Many are removed in several transactions."""
+        check_companion_names(names)
+        self._check_writable(partition)
+        keys = [key for _, key in names]
+        for at in range(0, len(keys), _DELETE_KEYS):
+            await self._writer.submit(DeleteCompanions(partition, keys[at : at + _DELETE_KEYS]))
 
     async def drop_partition(self, partition: Partition) -> None:
         """See `Kv.drop_partition`. Later writes reuse the space; the file does not shrink."""

@@ -108,6 +108,14 @@ class Transaction:
             delete = sql.STATEMENTS[partition.kind].delete
             self._connection.executemany(delete, [(number, key) for key in keys])
 
+    def delete_companions(self, partition: Partition, keys: Sequence[bytes]) -> None:
+        """Removes companions that exist."""
+        self.flush()
+        number = self._partitions.find(partition)
+        if number is not None:
+            delete = sql.COMPANION_STATEMENTS.delete
+            self._connection.executemany(delete, [(number, key) for key in keys])
+
     def delete_if(
         self,
         partition: Partition,

@@ -157,6 +157,57 @@ class CompanionsContract(KvFixtures):
         assert await kv.scan_companions(either, b"", None, 10) == []
         assert await scan_all(kv, either) == []
 
+    async def test_a_companion_is_removed_alone(self, kv: Kv, either: Partition) -> None:
+        """By its anchor and its key, with none beside it and no row; an absent one is no error."""
+        await kv.delete_companions(either, [(b"k", COMPANION_KEYS + b"a")])
+        groups = [
+            Group(b"k%d" % n, ((b"k%d" % n, b"v"),), (_event(b"%d/a" % n), _event(b"%d/b" % n)))
+            for n in range(9)
+        ]
+        assert await kv.set_many(either, groups) == [None] * 9
+        names = [(b"k%d" % n, COMPANION_KEYS + b"%d/a" % n) for n in range(1, 9)]
+        await kv.delete_companions(either, names)
+        expected = [b"0/a", *(b"%d/b" % n for n in range(9))]
+        assert sorted(await _companions(kv, either)) == expected
+        await kv.delete_companions(either, names)
+        await kv.delete_companions(either, [(b"k0", COMPANION_KEYS + b"0")])
+        assert sorted(await _companions(kv, either)) == expected
+        assert await scan_all(kv, either) == sorted((b"k%d" % n, b"v") for n in range(9))
+        for name in ((b"k0", b"k0"), (b"k0", b""), (b"x" * 5_000, COMPANION_KEYS + b"0/a")):
+            with pytest.raises(TarnError) as caught:
+                await kv.delete_companions(either, [name])
+            assert caught.value.kind is Kind.INVALID
+        assert await scan_all(kv, either) == sorted((b"k%d" % n, b"v") for n in range(9))
+
+    async def test_many_companions_are_removed_in_one_call(self, kv: Kv, either: Partition) -> None:
+        """More than one transaction or request takes. Scans pass over the place where they were."""
+        names = []
+        for at in range(0, 1_200, 200):
+            groups = [
+                Group(b"k", ((b"k", b""),), (_event(b"%d" % n),)) for n in range(at, at + 200)
+            ]
+            assert await kv.set_many(either, groups) == [None] * 200
+            names += [(b"k", group.companions[0][0]) for group in groups]
+        await put(kv, either, (b"z", b"1"))
+        await kv.delete_companions(either, names[:-1])
+        assert [*await _companions(kv, either)] == [b"1199"]
+        assert await scan_all(kv, either, 1) == [(b"k", b""), (b"z", b"1")]
+        assert await arrow_rows(kv, either) == [(b"k", b""), (b"z", b"1")]
+        assert await kv.scan(either, b"", COMPANION_KEYS, 5) == []
+        assert await kv.scan(either, b"k\0", None, 5) == [(b"z", b"1")]
+
+    async def test_orders_go_on_after_a_removal(self, kv: Kv, either: Partition) -> None:
+        """An event that is written later is the later one, although the events before it are gone."""
+        orders = []
+        for turn in range(3):
+            group = Group(b"k", ((b"k", b"%d" % turn),), (_event(b"%d" % turn),))
+            assert await kv.set_many(either, [group]) == [None]
+            (found,) = (await _companions(kv, either)).values()
+            orders.append(found.order)
+            await kv.delete_companions(either, [(b"k", found.key)])
+        assert orders == sorted(set(orders))
+        assert await get(kv, either, b"k") == b"2"
+
     async def test_companions_are_bounded(self, kv: Kv, register: Partition) -> None:
         """A row of the longest value has its companion; more, larger, and those of other keys are refused whole."""
         longest = b"\0" * VALUE_BYTES_MAX

@@ -242,7 +242,10 @@ class ConditionalStaging:
             if there is None:
                 write.written = True
                 fresh = await handle.fresh(written=True)
-                return fresh.takes_writes_as(record)
+                if not fresh.takes_writes_as(record):
+                    return False
+                write.event.check_age()
+                return True
             if there.packed is None:  # rows disappear only with their token; read the record again
                 return False
             newest = there

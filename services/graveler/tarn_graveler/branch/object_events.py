@@ -3,23 +3,29 @@
 An event is a companion of its row, so both land in one atomic step or neither does. It begins with the request, and
 has one id over all attempts: the row of an earlier attempt may be in a token that was sealed meanwhile. The key of the
 first attempt is that id; each later one has a key of its own time.
+
+Most passes of the drain read the events of the last minutes only, by their keys. So a write is acknowledged only while
+the key of its event is young: otherwise it was written by a process that had paused, and its outcome is unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from hashlib import blake2b
 
 from tarn.core.clock import Clock, IdSource
 from tarn.core.levels import Feature, FeatureGate
 from tarn.core.value import hot_value
-from tarn.kv.port import COMPANION_KEYS, Row
+from tarn.kv.port import COMPANION_KEYS, OutcomeUnknownError, Row
 from tarn.kv.registrations import new_event_id
 from tarn_proto.store.v1 import journal_pb2 as pb
 
-__all__ = ["TARN_ITSELF", "Mutation", "ObjectEvents", "Origin"]
+__all__ = ["KEY_AGE_US_MAX", "TARN_ITSELF", "Mutation", "ObjectEvents", "Origin"]
 
 _ID_BYTES = 16
+KEY_AGE_US_MAX = 540_000_000
+"""Age of an event's key up to which its write is acknowledged: what passes read again, without a minute by which clocks
+may differ.
+"""
 
 
 @hot_value
@@ -41,16 +47,17 @@ TARN_ITSELF = Origin()
 class Mutation:
     """One mutation of one request, over all its attempts."""
 
-    __slots__ = ("_event_id", "_make", "_operation", "_origin")
+    __slots__ = ("_event_id", "_events", "_key_us", "_operation", "_origin")
 
     def __init__(
         self,
-        make: Callable[[pb.JournalEvent, bytes], tuple[Row, bytes]] | None,
+        events: ObjectEvents | None,
         origin: Origin,
         operation: pb.JournalOperation,
         event_id: bytes = b"",
     ) -> None:
-        self._make = make
+        self._events = events
+        self._key_us = 0
         self._origin = origin
         self._operation = operation if origin.operation is None else origin.operation
         self._event_id = event_id
@@ -62,13 +69,30 @@ class Mutation:
             path: of the object.
             payload: the value of the row: the packed entry, or the tombstone.
         """
-        if self._make is None:
+        if self._events is None:
             return ()
         event = pb.JournalEvent(
             user_uid=self._origin.user_uid, operation=self._operation, key=path, payload=payload
         )
-        row, self._event_id = self._make(event, self._event_id)
+        row, self._event_id = self._events.make(event, self._event_id)
+        self._key_us = event.time_us
         return (row,)
+
+    def check_age(self) -> None:
+        """To be called when the row of the last attempt is durable, before the write is acknowledged.
+
+        Raises:
+            OutcomeUnknownError: the key of its event is so old that no round of the drain may read it.
+        """
+        if self._events is None or not self._key_us:
+            return
+        age_us = self._events.now_us() - self._key_us
+        if age_us > KEY_AGE_US_MAX:
+            text = (
+                f"the write took {age_us // 1_000_000} s, and its event may reach the journal late, although it is "
+                "done; repeat it"
+            )
+            raise OutcomeUnknownError(text)
 
 
 _SILENT = Mutation(None, TARN_ITSELF, pb.JOURNAL_OPERATION_UNSPECIFIED)
@@ -111,9 +135,13 @@ class ObjectEvents:
     ) -> Mutation:
         if not self._features.allows(Feature.JOURNAL):
             return _SILENT
-        return Mutation(self._make, origin, operation, event_id)
+        return Mutation(self, origin, operation, event_id)
 
-    def _make(self, event: pb.JournalEvent, event_id: bytes) -> tuple[Row, bytes]:
+    def now_us(self) -> int:
+        """The present time, Unix microseconds."""
+        return self._clock.now_us()
+
+    def make(self, event: pb.JournalEvent, event_id: bytes) -> tuple[Row, bytes]:
         """Returns the row of an event, and the id of the mutation: `event_id`, unless this is its first event."""
         event.time_us = self._clock.now_us()
         own = new_event_id(event.time_us, self._ids.nonce())

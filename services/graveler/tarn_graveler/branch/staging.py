@@ -96,6 +96,7 @@ class Staging:
             fresh = await handle.fresh(written=True)
             if fresh.takes_writes_as(branch):
                 self._age.check(packed, written=True)
+                event.check_age()
                 self._count(name, branch, len(key) + len(packed))
                 if private is not None:
                     born = _born(packed, attempt, is_new=is_new)
@@ -154,7 +155,8 @@ class Staging:
                 size = sum(map(len, pending))  # failed ones are rare: counts are hints
                 self._count(name, record, size, rows=count, tombstones=count)
                 self._deleted(name, record, {p: a for p, a in before.items() if p not in failed})
-                return [outcomes.get(path) for path in paths]
+                outcomes.update(_late(path, events[path]) for path in pending if path not in failed)
+                return [outcomes[path] for path in paths]
             pending = [path for path in pending if path not in outcomes]
             record = fresh
         unknown = OutcomeUnknownError(
@@ -209,6 +211,15 @@ class Staging:
         ]
         errors = await self._kv.set_many(partition, groups)
         return {path: error for path, error in zip(paths, errors, strict=True) if error is not None}
+
+
+def _late(path: str, event: Mutation) -> tuple[str, TarnError | None]:
+    """The outcome of a deletion whose tombstone is durable, by its path."""
+    try:
+        event.check_age()
+    except TarnError as error:
+        return path, error
+    return path, None
 
 
 def _born(packed: bytes, attempt: int, *, is_new: bool) -> bytes | None:

@@ -9,7 +9,7 @@ from tarn.block.committed import Committed
 from tarn.core.branch import Branch
 from tarn.core.entry import is_tombstone
 from tarn.kv.keys import PATHS_END, PATHS_START
-from tarn.kv.port import Kv, Partition
+from tarn.kv.port import COMPANION_KEYS, PAST_COMPANIONS, Kv, Partition
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.records.branches import Branches, BranchName
 
@@ -28,7 +28,8 @@ class StagedRows:
         rows: rows of all tokens, tombstones included.
         tombstones: tombstones among them.
         size_bytes: bytes of keys and values.
-        is_truncated: counting ended at the limit, so the three counts are lower bounds.
+        events: events of the journal in the tokens, at least one for each row that was written with a journal.
+        is_truncated: counting ended at the limit, so the counts are lower bounds.
         oldest_write_us: when the oldest token with a row was created: no row is older; 0 without rows.
         compacted_rows: entries of the compacted listing.
     """
@@ -37,6 +38,7 @@ class StagedRows:
     rows: int = 0
     tombstones: int = 0
     size_bytes: int = 0
+    events: int = 0
     is_truncated: bool = False
     oldest_write_us: int = 0
     compacted_rows: int = 0
@@ -55,7 +57,12 @@ class StagingStatistics:
         self._committed = committed
 
     async def count(
-        self, name: BranchName, rows_max: int, *, with_compacted: bool = True
+        self,
+        name: BranchName,
+        rows_max: int,
+        *,
+        with_compacted: bool = True,
+        with_events: bool = False,
     ) -> StagedRows:
         """Counts up to `rows_max` rows, oldest token first.
 
@@ -63,6 +70,7 @@ class StagingStatistics:
             name: the branch.
             rows_max: most rows to count.
             with_compacted: also say how many entries the compacted listing has; reads its metarange.
+            with_events: also count events, up to `rows_max`; their bytes are in `size_bytes`.
 
         Raises:
             TarnError: BRANCH_NOT_FOUND; errors of the stores.
@@ -71,7 +79,10 @@ class StagingStatistics:
         found = StagedRows(branch)
         for token in reversed(branch.tokens):
             rows_before = found.rows
-            await self._count(self._layers.partition(name, token), found, rows_max)
+            partition = self._layers.partition(name, token)
+            await self._count(partition, found, rows_max)
+            if with_events:
+                await self._count_events(partition, found, rows_max)
             if found.rows > rows_before and not found.oldest_write_us:
                 found.oldest_write_us = token.create_time_us
         if with_compacted and branch.compacted_metarange_id is not None:
@@ -96,3 +107,16 @@ class StagingStatistics:
                 return
             start = rows[-1][0] + b"\0"
             await asyncio.sleep(0)  # the embedded store never yields to the event loop
+
+    async def _count_events(self, partition: Partition, found: StagedRows, rows_max: int) -> None:
+        start = COMPANION_KEYS
+        while found.events < rows_max:
+            limit = min(_PAGE_ROWS, rows_max - found.events)
+            page = await self._kv.scan_companions(partition, start, PAST_COMPANIONS, limit)
+            found.events += len(page)
+            found.size_bytes += sum(len(each.key) + len(each.value) for each in page)
+            if len(page) < limit:
+                return
+            start = page[-1].key + b"\0"
+            await asyncio.sleep(0)
+        found.is_truncated = True

@@ -122,6 +122,8 @@ class ErasureHandler:
         if request.run_id:  # without one, nothing is deleted next
             await self._require_run(repository, request.run_id)
         await self._erased.erase(repository, addresses, request.plan_id)
+        if request.run_id:
+            await self._drained(repository)
         return pb.EraseAddressesResponse()
 
     async def DiscardErased(
@@ -141,7 +143,19 @@ class ErasureHandler:
         else:
             await self._require_erased(repository, addresses)
             outcomes = await self._discarding.discard(name, entries)
+            await self._drained(repository)
         return pb.DiscardErasedResponse(outcomes=[_OUTCOMES[each] for each in outcomes])
+
+    async def _drained(self, repository: Repository) -> None:
+        """Returns when what this call has written is in the journal's files: the run deletes the blocks next.
+
+        Both are changes of records, which every pass reads.
+
+        Raises:
+            TarnError: as `Drain.drain`: the blocks must stay.
+        """
+        if self._drain is not None:
+            await self._drain.drain(self._drain.place_of(repository))
 
     async def _require_erased(self, repository: Repository, addresses: Sequence[bytes]) -> None:
         erased = await self._erased.find(repository, addresses)

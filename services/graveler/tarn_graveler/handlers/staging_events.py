@@ -30,6 +30,7 @@ class StagingEventHandler:
         self._staged = graveler.staged_branches
         self._statistics = graveler.staging_statistics
         self._clock = graveler.clock
+        self._has_journal = graveler.drain is not None
 
     async def WatchStaging(
         self, request: pb.WatchStagingRequest, permit: Permit
@@ -70,17 +71,24 @@ class StagingEventHandler:
     async def MeasureStaging(
         self, request: pb.MeasureStagingRequest, permit: RepositoryPermit
     ) -> pb.MeasureStagingResponse:
-        """Counts the staged rows of a branch, up to a limit."""
+        """Counts the staged rows of a branch, up to a limit.
+
+        With a journal, a path that was written several times counts so often: its events fill the store, until the
+        token is folded.
+        """
         branch_id = parse_branch_id(request.branch_id)
         repository = permit.repository
         rows_max = paging(request.rows_max, _ROWS_DEFAULT, _ROWS_MAX)
         found = await self._statistics.count(
-            BranchName(repository, branch_id), rows_max, with_compacted=False
+            BranchName(repository, branch_id),
+            rows_max,
+            with_compacted=False,
+            with_events=self._has_journal,
         )
         age_us = self._clock.now_us() - found.oldest_write_us if found.oldest_write_us else 0
         return pb.MeasureStagingResponse(
             token_ids=[token.token_id for token in found.branch.tokens],
-            rows=found.rows,
+            rows=max(found.rows, found.events),
             tombstones=found.tombstones,
             size_bytes=found.size_bytes,
             is_truncated=found.is_truncated,

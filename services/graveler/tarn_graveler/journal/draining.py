@@ -18,6 +18,7 @@ from typing import Final
 import structlog
 
 from tarn.aio.bounded_map import BoundedMap
+from tarn.block.local.reserve import DiskReserve
 from tarn.block.port import BlockStore
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
@@ -32,6 +33,7 @@ from tarn.kv.port import Kv
 from tarn.kv.records import Repository, decode_bucket
 from tarn.kv.register import Register
 from tarn_graveler.journal.epochs import Epochs, JournalPlace
+from tarn_graveler.journal.manifests import Manifests
 from tarn_graveler.journal.passes import RepositoryPasses
 from tarn_graveler.journal.records import RecordEvents
 from tarn_graveler.journal.scanning import OverToken, branch_ids
@@ -85,11 +87,14 @@ class DrainSettings:
         namespace: of the journal of what belongs to no repository.
         poll_seconds: pause between two rounds.
         lag_seconds_max: from which lag on a repository takes no writes.
+        reserve: what writes leave free on the disk of the store, for deletes, commits and their events; None: its disk
+            is not known.
     """
 
     namespace: str
     poll_seconds: float = 10.0
     lag_seconds_max: float = 3_600.0
+    reserve: DiskReserve | None = None
 
 
 class _Journals:
@@ -149,6 +154,7 @@ class Drain:
         self._holder = ""
         self._journals = _Journals()
         self._records = RecordEvents(kv, keys, clock)
+        self._manifests = Manifests(blocks, clock)
         self._full: BoundedMap[str, float] = BoundedMap(_FULL_MAX)
         self._shared = JournalPlace(keys.installation_id, settings.namespace)
         self.progress = DrainProgress()
@@ -185,6 +191,8 @@ class Drain:
             roots.append(place.root)
             if not await self._drained(place, has_records=place.root in changed):
                 behind[place.root] = self.progress.record.of(place.root)
+            else:
+                await self._write_manifests(place)
             await self._renew()
         self._journals.keep(roots)
         await self._records.finish(await self._records.of_dead(changed.difference(roots)))
@@ -222,6 +230,21 @@ class Drain:
             return False
         return True
 
+    async def _write_manifests(self, place: JournalPlace) -> None:
+        """Writes the manifests of past days. An error is logged: nothing is lost without one."""
+        passes = self._journals.passes.get(place.root)
+        if passes is None:
+            return
+        try:
+            await self._manifests.write_due(place, passes.epoch)
+        except TarnError as error:
+            _log.warning(
+                "a past day of the journal has no manifest yet",
+                namespace=place.namespace,
+                reason=error.reason,
+                error=error.message,
+            )
+
     async def drain(self, place: JournalPlace, *, is_full: bool = False) -> None:
         """Drains a repository: what was acknowledged before this call is in the bucket on return.
 
@@ -230,8 +253,14 @@ class Drain:
             is_full: reads all events, whatever earlier passes have read.
 
         Raises:
-            TarnError: FAILED_PRECONDITION: its journal is of another store. CORRUPT; errors of the stores.
+            TarnError: FAILED_PRECONDITION: its journal is of another store. UNAVAILABLE: some replicas may not write
+                events yet. CORRUPT; errors of the stores.
         """
+        if not self._is_ready():
+            if not self._features.allows(Feature.JOURNAL):
+                return  # no replica writes events, and no epoch has begun
+            text = f"the journal begins {_LEVEL_SECONDS:.0f} s after the feature level was raised; try again then"
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
         self._records.begin(self.progress.record.first_hour)
         await self._pass(place, self._branches(place), {}, is_full=is_full)
 
@@ -274,11 +303,13 @@ class Drain:
                 yield branch_id
 
     def require_drained(self, repository: Repository) -> None:
-        """Does nothing unless the files of a repository are so far behind that it takes no more writes.
+        """Does nothing unless a repository takes no more writes: its files are far behind, or the store's disk is full.
 
         Raises:
-            TarnError: EXHAUSTED, JOURNAL_BEHIND.
+            TarnError: EXHAUSTED, JOURNAL_BEHIND; UNAVAILABLE: the disk has no more than its reserve.
         """
+        if self._settings.reserve is not None:
+            self._settings.reserve.check(f"write to repository {repository.repository_id}")
         now_us = self._clock.now_us()
         lag_us = self.progress.lag_us(self.place_of(repository).root, now_us)
         if lag_us <= self._settings.lag_seconds_max * 1_000_000:
@@ -370,12 +401,21 @@ class Drain:
             drained = await passes.run(
                 branches,
                 over,
-                lambda: self._records.of(place.root),
+                partial(self._records.of, place.root),
                 has_records=has_records,
                 is_full=is_full,
             )
-            await self._records.finish(drained)
             self._journals.passes[place.root] = passes  # only without an error
+            try:
+                await self._records.finish(drained)
+            except TarnError as error:
+                self.progress.failed_passes += 1
+                _log.warning(
+                    "events of records stay in the store, although they are in the bucket; the next pass removes them",
+                    namespace=place.namespace,
+                    reason=error.reason,
+                    error=error.message,
+                )
 
     # ---- the record
 

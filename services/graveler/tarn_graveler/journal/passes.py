@@ -8,7 +8,7 @@ all of it.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Container, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
@@ -55,7 +55,9 @@ class _Known:
 
 
 _UNKNOWN: Final = _Known()
-_ReadRecords = Callable[[], Awaitable[Sequence[DrainedRecord]]]
+_ReadRecords = Callable[[Container[bytes]], AsyncIterator[DrainedRecord]]
+_Drained = dict[tuple[int, bytes], DrainedRecord]
+"""By hour and key of the event."""
 _Tokens = dict[str, _Known]
 
 
@@ -78,21 +80,26 @@ class _Rows:
             if len(seen) >= _SEEN_MAX:
                 seen.clear()
             seen[found.key] = found.order
-            self._waiting.append(row)
-            self.count += 1
-            self._size += len(row.key) + len(row.payload)
+            self._add(row)
+        await self._write_part()
+
+    async def add_record(self, row: EventRow) -> None:
+        """Adds the event of a record."""
+        self._add(row)
+        await self._write_part()
+
+    def _add(self, row: EventRow) -> None:
+        self._waiting.append(row)
+        self.count += 1
+        self._size += len(row.key) + len(row.payload)
+
+    async def _write_part(self) -> None:
         if len(self._waiting) >= _PART_ROWS or self._size >= _PART_BYTES:
             await self._writer.write_part(self._begin_us, await self._taken())
 
     async def _taken(self) -> pa.Table:
         rows, self._waiting, self._size = self._waiting, [], 0
         return await asyncio.to_thread(table_of, rows)
-
-    def add_records(self, records: Sequence[DrainedRecord]) -> None:
-        """Adds the events of records."""
-        rows = [each.row for each in records if each.row is not None]
-        self._waiting += rows
-        self.count += len(rows)
 
     async def end(self, branches: Sequence[BranchPass], *, is_full: bool) -> None:
         """Writes the file that ends the pass."""
@@ -149,37 +156,39 @@ class RepositoryPasses:
         Args:
             branches: those to read.
             over: tokens that were over before this call, by branch, oldest first.
-            read_records: reads the events of the records, of all branches and of what else is there.
+            read_records: reads the events of the records, of all branches and of what else is there; gets the keys of
+                those that are in files of this call.
             has_records: there are some; otherwise they are read only if the record of a branch is not the one that was
                 drained last.
             is_full: reads all events of all tokens.
 
         Returns:
-            What `read_records` returned: it is in files.
+            What `read_records` yielded, without its rows: they are in files.
 
         Raises:
             TarnError: CORRUPT: a row is damaged; errors of the stores.
         """
-        drained: list[DrainedRecord] = []
+        drained: _Drained = {}
         some: list[BranchId] = []
         async for branch_id in branches:
             some.append(branch_id)
             if len(some) == _BRANCHES_AT_ONCE:
-                drained += await self._pass(some, over, read_records, has_records, is_full=is_full)
+                await self._pass(some, over, read_records, drained, has_records, is_full=is_full)
                 some = []
         if some or has_records:
-            drained += await self._pass(some, over, read_records, has_records, is_full=is_full)
-        return drained
+            await self._pass(some, over, read_records, drained, has_records, is_full=is_full)
+        return list(drained.values())
 
     async def _pass(
         self,
         branches: Sequence[BranchId],
         over: Mapping[BranchId, Sequence[OverToken]],
         read_records: _ReadRecords,
+        drained: _Drained,
         has_records: bool,
         *,
         is_full: bool,
-    ) -> Sequence[DrainedRecord]:
+    ) -> None:
         begin_us = self._clock.now_us()
         rows = _Rows(self._writer, begin_us)
         told: set[str] = set()
@@ -200,11 +209,9 @@ class RepositoryPasses:
             scans[branch_id] = one
             if rows.count > count:
                 told.add(branch_id)
-        records: Sequence[DrainedRecord] = ()
+        changed: dict[str, int] = {}
         if has_records or any(self._records.get(name) != value for name, value in seen.items()):
-            records = await read_records()
-        rows.add_records(records)
-        changed = _orders_of(records)
+            changed = await _add_records(rows, read_records, drained)
         orders = self._orders | changed
         if rows.count:
             some = [scans.get(name, BranchPass(name, 0)) for name in told | changed.keys()]
@@ -215,7 +222,6 @@ class RepositoryPasses:
         self._orders = orders
         if max(len(self._records), len(self._orders)) > _BRANCHES_MAX:
             self._records, self._orders = {}, {}
-        return records
 
     def _learn(self, learnt: Mapping[BranchId, _Tokens]) -> None:
         """Notes what is in files now."""
@@ -230,13 +236,26 @@ class RepositoryPasses:
                 known.seen = {}
 
 
-def _orders_of(records: Sequence[DrainedRecord]) -> dict[str, int]:
-    """Returns the order of each branch's newest record among some events."""
-    found: dict[str, int] = {}
-    for each in records:
-        if each.row is not None and each.row.branch:
-            found[each.row.branch] = max(found.get(each.row.branch, 0), each.row.order)
-    return found
+async def _add_records(
+    rows: _Rows, read_records: _ReadRecords, drained: _Drained
+) -> dict[str, int]:
+    """Adds the events of records to a pass, and to what is `drained` without their rows.
+
+    Returns:
+        The order of each branch's newest record among them.
+    """
+    in_files = {key for (_, key), each in drained.items() if each.is_in_file}
+    orders: dict[str, int] = {}
+    async for each in read_records(in_files):
+        key = each.registration.event_key
+        if (row := each.row) is not None:
+            await rows.add_record(row)
+            in_files.add(key)
+            if row.branch:
+                orders[row.branch] = max(orders.get(row.branch, 0), row.order)
+            each = replace(each, row=None, is_in_file=True)  # noqa: PLW2901 - without the row
+        drained[each.hour, key] = each
+    return orders
 
 
 class _Scanned:

@@ -6,23 +6,21 @@ later ones: a token that only these name took its first row after the pass began
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import AsyncIterator, Container, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import Final
 
 from tarn.core.clock import Clock
 from tarn.journal.events import BRANCHES, EventRow, event_row
 from tarn.kv.keys import InstallationKeys
-from tarn.kv.port import Companion, Kv
-from tarn.kv.record_kinds import Place, place_of
+from tarn.kv.port import Companion, CompanionName, Kv, Partition
+from tarn.kv.record_kinds import root_of
 from tarn.kv.records import parse_record
 from tarn.kv.registrations import Registration, Registrations, find_event, hour_of, is_complete
 from tarn_proto.store.v1 import journal_pb2 as pb
 
 __all__ = ["DrainedRecord", "RecordEvents"]
 
-_OF_REPOSITORIES: Final = {Place.REFS, Place.COMMITS, Place.PULLS}
 _HOURS_BACK: Final = 24
 """How far back the first look goes: a process may have registered before anything was drained."""
 
@@ -33,12 +31,14 @@ class DrainedRecord:
 
     Attributes:
         hour: in which it is registered.
-        row: the event; None: it will never be there.
+        row: the event, which goes into the file of the pass; None: it is in a file already, or will never be there.
+        is_in_file: it is in a file of the bucket.
     """
 
     hour: int
     registration: Registration
-    row: EventRow | None
+    row: EventRow | None = None
+    is_in_file: bool = False
 
 
 class RecordEvents:
@@ -64,18 +64,11 @@ class RecordEvents:
         # A row counts only in the hour of its process, whose clock may be ahead.
         return range(self.first_hour, hour_of(self._clock.now_us()) + 2)
 
-    def root_of(self, registration: Registration) -> str:
-        """The root of the repository that a record belongs to; of another record, the installation."""
-        name = registration.partition.name
-        if place_of(self._keys.installation_id, name) not in _OF_REPOSITORIES:
-            return self._keys.installation_id
-        return "/".join(name.split("/")[:2])
-
     async def roots(self) -> set[str]:
         """Returns what has registrations that are not done. Forgets hours that are complete and have none."""
         found: set[str] = set()
         for hour in self._hours():
-            some = [self.root_of(each) async for each in self._registrations.registered(hour)]
+            some = {self._root_of(each) async for each in self._registrations.registered(hour)}
             found.update(some)
             is_done = not some and is_complete(hour, self._clock.now_us())
             if is_done and hour == self.first_hour:
@@ -83,39 +76,69 @@ class RecordEvents:
                 self.first_hour = hour + 1
         return found
 
-    async def of(self, root: str) -> list[DrainedRecord]:
-        """Returns the events of a root that are there now, and registrations whose events will never be there."""
-        found = []
+    async def of(self, root: str, in_files: Container[bytes]) -> AsyncIterator[DrainedRecord]:
+        """Yields the events of a root that are there now, and registrations that need no file any more.
+
+        Args:
+            root: see `root_of`. Only its own registrations are read.
+            in_files: keys of events that the caller has written to files.
+
+        Raises:
+            TarnError: CORRUPT: a registration or an event is damaged; errors of the store.
+        """
         for hour in self._hours():
-            async for each in self._registrations.registered(hour):
-                if self.root_of(each) != root:
+            async for each in self._registrations.registered(hour, root):
+                if each.is_drained or each.event_key in in_files:
+                    # The pass that has drained it did not come to the removal.
+                    yield DrainedRecord(hour, each, is_in_file=True)
                     continue
                 state = await find_event(self._kv, each, self._clock.now_us())
                 if state.event is not None:
-                    found.append(DrainedRecord(hour, each, _row(each, state.event)))
+                    yield DrainedRecord(hour, each, _row(each, state.event))
                 elif state.is_over:
-                    found.append(DrainedRecord(hour, each, None))
-        return found
+                    yield DrainedRecord(hour, each)
 
     async def of_dead(self, roots: Iterable[str]) -> list[DrainedRecord]:
         """Returns the registrations of roots that have no journal any more."""
-        wanted = set(roots)
         return [
-            DrainedRecord(hour, each, None)
+            DrainedRecord(hour, each)
             for hour in self._hours()
-            async for each in self._registrations.registered(hour)
-            if self.root_of(each) in wanted
+            for root in roots
+            async for each in self._registrations.registered(hour, root)
         ]
 
     async def finish(self, drained: Sequence[DrainedRecord]) -> None:
-        """Marks registrations as done: their file is in the bucket.
+        """Removes events that are in files of the bucket, and finishes their registrations and those without an event.
+
+        Exactly these events: one that came after the pass has looked for it is in no file, and stays.
+
+        Args:
+            drained: what a pass has read, whose file is in the bucket.
 
         Raises:
-            TarnError: some may not be marked; their events come again.
+            TarnError: some events or registrations are there still; the next pass of any replica goes on.
         """
-        by_hour = sorted(drained, key=lambda each: each.hour)
-        for hour, some in groupby(by_hour, key=lambda each: each.hour):
-            await self._registrations.finish(hour, [each.registration for each in some])
+        in_files = [each for each in drained if each.is_in_file]
+        for hour, some in _by_hour(each for each in in_files if not each.registration.is_drained):
+            await self._registrations.mark_drained(hour, some)
+        names: dict[Partition, list[CompanionName]] = {}
+        for each in in_files:
+            found = each.registration
+            names.setdefault(found.partition, []).append((found.key, found.event_key))
+        for partition, those in names.items():
+            await self._kv.delete_companions(partition, those)
+        for hour, some in _by_hour(drained):
+            await self._registrations.finish(hour, some)
+
+    def _root_of(self, registration: Registration) -> str:
+        return root_of(self._keys.installation_id, registration.partition.name)
+
+
+def _by_hour(drained: Iterable[DrainedRecord]) -> Iterator[tuple[int, list[Registration]]]:
+    found: dict[int, list[Registration]] = {}
+    for each in drained:
+        found.setdefault(each.hour, []).append(each.registration)
+    return iter(found.items())
 
 
 def _row(registration: Registration, found: Companion) -> EventRow:

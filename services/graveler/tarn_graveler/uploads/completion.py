@@ -50,7 +50,7 @@ from tarn.kv.port import (
 from tarn.kv.register import unknown_if
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import LayerRow, Layers
-from tarn_graveler.branch.object_events import TARN_ITSELF, ObjectEvents, Origin
+from tarn_graveler.branch.object_events import TARN_ITSELF, Mutation, ObjectEvents, Origin
 from tarn_graveler.records.branches import Branches, BranchName
 from tarn_graveler.records.settling import TRIES, set_settled
 
@@ -241,7 +241,15 @@ class _Staging:
         if error is not None:
             raise error
         self.may_be_staged = True
-        return (await self._handle.fresh(written=True)).takes_writes_as(record)
+        return await self._is_acknowledged(record, self._event)
+
+    async def _is_acknowledged(self, record: Branch, event: Mutation) -> bool:
+        """Whether the branch takes writes as it did when the row was written, whose event was made then."""
+        fresh = await self._handle.fresh(written=True)
+        if not fresh.takes_writes_as(record):
+            return False
+        event.check_age()
+        return True
 
     async def _compare(self, attempts: Sequence[StagingAttempt]) -> bool:
         written = self.may_be_staged
@@ -276,13 +284,15 @@ class _Staging:
             if not await self._log.add(StagingAttempt(record.staging, is_comparison=True)):
                 return False
             value, is_new_attempt = self._made.packed, True
-        if not await self._set(record, value, None if row is None else row.predicate):
+        # The row of another write that is carried over is one more event; it is not this upload's.
+        event = self._event if self._made.is_in(value) else self._events.put(TARN_ITSELF)
+        if not await self._set(record, value, None if row is None else row.predicate, event):
             # Not by the value: a row of an earlier attempt that is carried over may be the same object.
             if is_new_attempt:
                 await self._log.withdraw()
             return False
         self.may_be_staged = True
-        return (await self._handle.fresh(written=True)).takes_writes_as(record)
+        return await self._is_acknowledged(record, event)
 
     async def _is_done(self, attempts: Sequence[StagingAttempt]) -> bool:
         """Whether an earlier attempt landed, and its row or a newer one is in the staging token.
@@ -443,19 +453,19 @@ class _Staging:
         note = staged_upload(self._made.upload_id)
         return bool(await self._kv.scan(partition, note, note + b"\0", 1))
 
-    async def _set(self, record: Branch, value: bytes, predicate: Predicate | None) -> bool:
-        """Sets the row over the one that was read; False if there is another one now.
+    async def _set(
+        self, record: Branch, value: bytes, predicate: Predicate | None, event: Mutation
+    ) -> bool:
+        """Sets the row over the one that was read, with its event; False if there is another one now.
 
         Raises:
             OutcomeUnknownError: the row may be written.
         """
         partition, path = self._token(record.staging), self._made.path
-        # The row of another write that is carried over is one more event; it is not this upload's.
-        mutation = self._event if self._made.is_in(value) else self._events.put(TARN_ITSELF)
-        event = mutation.companions(path, value)
+        rows = event.companions(path, value)
         with unknown_if(self.may_be_staged):
             try:
-                await set_settled(self._kv, partition, path_key(path), value, predicate, event)
+                await set_settled(self._kv, partition, path_key(path), value, predicate, rows)
             except PredicateFailedError:
                 return False
         return True

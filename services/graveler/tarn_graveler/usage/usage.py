@@ -1,7 +1,9 @@
 """Counts the usage of a repository: its uncommitted objects, branches and open uploads.
 
 Uncommitted objects are the rows of staging tokens that are no tombstones, and the objects that a compacted listing has
-more than its commit. A path that is written again after a seal counts once for each token, until a compaction.
+more than its commit. A path that is written again after a seal counts once for each token, until a compaction. With a
+journal it counts once for each write, until then: each has left an event, and a client that only overwrites must not
+fill the store.
 """
 
 from __future__ import annotations
@@ -15,12 +17,13 @@ from tarn.core.entry import is_tombstone, size_of
 from tarn.core.ids import TokenId
 from tarn.core.quota import Limits
 from tarn.kv.keys import PATHS_END, PATHS_START
-from tarn.kv.port import Kv
-from tarn.kv.records import Repository
+from tarn.kv.port import COMPANION_KEYS, PAST_COMPANIONS, Kv, Partition
+from tarn.kv.records import Repository, parse_record
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.iterators.opening import Iterators
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.uploads.daily_partitions import DailyUploads
+from tarn_proto.store.v1 import journal_pb2 as pb
 
 __all__ = ["UsageCounter"]
 
@@ -43,7 +46,10 @@ class UsageCounter:
         layers: Layers,
         committed: Committed,
         uploads: DailyUploads,
+        *,
+        has_journal: bool = False,
     ) -> None:
+        self._has_journal = has_journal
         self._kv = kv
         self._iterators = iterators
         self._layers = layers
@@ -95,8 +101,22 @@ class UsageCounter:
                 break
             start = rows[-1][0] + b"\0"
             await asyncio.sleep(0)  # the embedded store never yields to the event loop
+        if self._has_journal:
+            written, bytes_written = await self._of_events(partition)
+            objects, size = max(objects, written), max(size, bytes_written)
         if is_sealed:
             self._sealed.put(token.token_id, (objects, size))
+        return objects, size
+
+    async def _of_events(self, partition: Partition) -> Count:
+        """Counts the objects that the events of a token say were written; deletes are none."""
+        objects, size, start = 0, 0, COMPANION_KEYS
+        while page := await self._kv.scan_companions(partition, start, PAST_COMPANIONS, _PAGE_ROWS):
+            payloads = [parse_record(pb.JournalEvent(), each.value).payload for each in page]
+            sizes = [size_of(payload) for payload in payloads if not is_tombstone(payload)]
+            objects, size = objects + len(sizes), size + sum(sizes)
+            start = page[-1].key + b"\0"
+            await asyncio.sleep(0)
         return objects, size
 
     async def _of_compacted(self, repository: Repository, branch: Branch) -> Count:

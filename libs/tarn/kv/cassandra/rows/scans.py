@@ -70,10 +70,13 @@ class Scans:
             Exception: an error of the driver.
         """
         first_rows = rows_of_first_page(limit, partition.buckets)
-        scan = self._scan(partition, p, start, end, first_rows, limit, ahead=False)
         found: list[Row] = []
-        async for rows in scan.lists():
-            found += _without_companions(rows)
+        for first, last in _beside_companions(start, end):
+            scan = self._scan(partition, p, first, last, first_rows, limit, ahead=False)
+            async for rows in scan.lists():
+                found += rows
+                if len(found) >= limit:
+                    break
             if len(found) >= limit:
                 break
         return [(key, open_value(cell)) for key, cell in found[:limit]]
@@ -147,21 +150,21 @@ class Scans:
         """
         rows_max = max(1, _ROWS_AT_ONCE // partition.buckets)
         first_rows = min(rows_max, rows_of_first_page(_ROWS_AT_ONCE, partition.buckets))
-        scan = self._scan(partition, p, start, end, first_rows, rows_max, ahead=True)
         gathered: list[Row] = []
         size_bytes = 0
-        lists = cast("AsyncGenerator[list[Row], None]", scan.lists())
-        async with aclosing(lists):
-            async for rows in lists:
-                wanted = _without_companions(rows)
-                gathered += wanted
-                size_bytes += _size(wanted)
-                if len(gathered) >= _BATCH_ROWS or size_bytes >= _BATCH_BYTES:
-                    for batch in _batches(gathered):
-                        yield batch
-                    gathered, size_bytes = [], 0
-                # Pages that have already arrived must not keep other tasks from running.
-                await asyncio.sleep(0)
+        for first, last in _beside_companions(start, end):
+            scan = self._scan(partition, p, first, last, first_rows, rows_max, ahead=True)
+            lists = cast("AsyncGenerator[list[Row], None]", scan.lists())
+            async with aclosing(lists):
+                async for rows in lists:
+                    gathered += rows
+                    size_bytes += _size(rows)
+                    if len(gathered) >= _BATCH_ROWS or size_bytes >= _BATCH_BYTES:
+                        for batch in _batches(gathered):
+                            yield batch
+                        gathered, size_bytes = [], 0
+                    # Pages that have already arrived must not keep other tasks from running.
+                    await asyncio.sleep(0)
         for batch in _batches(gathered):
             yield batch
 
@@ -207,6 +210,15 @@ class Scans:
             page_bytes=self._limits.page_bytes,
             ahead=ahead,
         )
+
+
+def _beside_companions(start: bytes, end: bytes | None) -> list[tuple[bytes, bytes | None]]:
+    """The range without that of companions: no scan walks over the Cassandra tombstones of those that were removed."""
+    if start >= PAST_COMPANIONS or (end is not None and end <= COMPANION_KEYS):
+        return [(start, end)]
+    before = [(start, COMPANION_KEYS)] if start < COMPANION_KEYS else []
+    is_past = end is None or end > PAST_COMPANIONS
+    return [*before, *([(PAST_COMPANIONS, end)] if is_past else [])]
 
 
 def _without_companions(rows: list[Row]) -> list[Row]:
