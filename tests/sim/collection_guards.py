@@ -333,4 +333,4 @@ RARE_COLLECTION_GUARDS: Sequence[Guard] = (
         Weakening(_CORE, "end", _end_batch_too),
     ),
 )
-"""Guards for which no seed is recorded; docs/design/simulation.md names the tests that detect their absence."""
+"""Guards for which no seed is recorded; `tests.sim.rare_guards` names the tests that detect their absence."""

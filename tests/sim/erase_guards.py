@@ -138,4 +138,4 @@ RARE_ERASE_GUARDS: Sequence[Guard] = (
         Weakening(tarn_graveler.records.erased, "check_old_enough", _any_age),
     ),
 )
-"""Guards for which no seed is recorded; docs/design/simulation.md names the tests that detect their absence."""
+"""Guards for which no seed is recorded; `tests.sim.rare_guards` names the tests that detect their absence."""

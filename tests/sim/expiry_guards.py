@@ -59,4 +59,4 @@ RARE_EXPIRY_GUARDS: Sequence[Guard] = (
         Weakening(tarn.core.expiry_plan, "_published", _all_commits),
     ),
 )
-"""Guards for which no seed is recorded; docs/design/simulation.md names the tests that detect their absence."""
+"""Guards for which no seed is recorded; `tests.sim.rare_guards` names the tests that detect their absence."""

@@ -439,4 +439,4 @@ RARE_LAKE_GUARDS: Sequence[Guard] = (
         runs=400,
     ),
 )
-"""Guards for which no seed is recorded; docs/design/simulation.md names the tests that detect their absence."""
+"""Guards for which no seed is recorded; `tests.sim.rare_guards` names the tests that detect their absence."""

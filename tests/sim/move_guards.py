@@ -166,4 +166,4 @@ RARE_MOVE_GUARDS: Sequence[Guard] = (
         runs=200,
     ),
 )
-"""Guards for which no seed is recorded; docs/design/simulation.md names the tests that detect their absence."""
+"""Guards for which no seed is recorded; `tests.sim.rare_guards` names the tests that detect their absence."""

@@ -166,4 +166,4 @@ RARE_ONLINE_GUARDS: Sequence[Guard] = (
         Weakening(tarn_graveler.collection.online_deletion, "_must_wait", _never),
     ),
 )
-"""Guards for which no seed is recorded; docs/design/simulation.md names the tests that detect their absence."""
+"""Guards for which no seed is recorded; `tests.sim.rare_guards` names the tests that detect their absence."""

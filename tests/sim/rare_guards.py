@@ -1,7 +1,7 @@
 """The guards for which no seed is recorded, and the hand-written test that detects the absence of each.
 
-The table "Rare guards" of docs/design/simulation.md is the same list. `test_rare_guards.py` switches each guard off and
-runs its test.
+The list "Rare guards" of docs/design/simulation.md has the same names. `test_rare_guards.py` switches each guard off,
+and runs its test.
 """
 
 from __future__ import annotations

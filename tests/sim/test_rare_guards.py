@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import inspect
 import json
+import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,7 +19,6 @@ from tests.support.faults.guards import Guard, Weakening
 from tarn.core.errors import Kind, Reason, TarnError
 
 _ROOT = Path(__file__).parents[2]
-_HEADER = "| guard | without it | detected by |"
 _ANY = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
 
 
@@ -43,14 +44,23 @@ def test_the_test_of_a_rare_guard_fails_without_it() -> None:
     assert not missed, text
 
 
-def test_the_page_names_the_test_of_each_rare_guard() -> None:
+@pytest.mark.parametrize(
+    ("heading", "guards"),
+    [("**Guards with a seed**", GUARDS), ("**Rare guards.**", RARE_GUARDS)],
+    ids=["with a seed", "rare"],
+)
+def test_the_page_names_every_guard_with_its_rule(heading: str, guards: Sequence[Guard]) -> None:
     page = (_ROOT / "docs/design/simulation.md").read_text()
-    table = page.partition(_HEADER)[2].partition("\n\n")[0].strip().splitlines()[1:]
-    cells = [tuple(cell.strip() for cell in line.strip("|").split("|")) for line in table]
-    assert cells == [
-        (f"`{guard.name}`", guard.without, f"`{DETECTED_BY[guard.name].removeprefix('tests/')}`")
-        for guard in RARE_GUARDS
+    paragraph = page.partition(heading)[2].partition("\n\n")[0]
+    named = [
+        (rule.removeprefix("rule "), name)
+        for rule, names in re.findall(r"^- ([\w ]+): (.+)$", paragraph, re.MULTILINE)
+        for name in re.findall(r"`([^`]+)`", names)
     ]
+    assert sorted(named) == sorted((guard.rule, guard.name) for guard in guards)
+
+
+def test_every_rare_guard_has_its_test() -> None:
     assert DETECTED_BY.keys() == {guard.name for guard in RARE_GUARDS}
 
 

@@ -33,6 +33,7 @@ _TOKEN_SECONDS = 300.0
 _SWEEP_SECONDS = 0.5
 
 _QUEUE_SECONDS = 5.0
+"""How long an rpc waits if all of the share are being worked on; then it is refused with `RESOURCE_EXHAUSTED`."""
 _QUEUED_PER_SLOT = 4
 
 _PROOFS: Final = frozenset(
