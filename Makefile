@@ -60,9 +60,10 @@ set-up-browser: setup
 pytest:
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m tests.run $(ARGS)
 
+# Some machines forbid byte code; without it each worker compiles all that it imports.
 fast:  ## Run the tests of the protocol, the formats and the primitives, in under a minute
 	@tools/setup python
-	@$(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not cassandra and not slow" \
+	@unset PYTHONDONTWRITEBYTECODE; HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-fast} $(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not cassandra and not slow" \
 		tests/unit/core tests/unit/aio tests/unit/kv/test_*keys.py tests/unit/kv/test_*records.py \
 		tests/unit/kv/test_unknown_fields.py tests/unit/block/test_rangefile.py tests/unit/graveler tests/stories \
 		--ignore tests/unit/graveler/heavy --ignore tests/unit/graveler/fsck --ignore tests/unit/graveler/iterators $(ARGS)

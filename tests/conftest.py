@@ -35,6 +35,7 @@ structlog.configure(
 )
 
 # Random examples find new bugs; under `make test` (ci) a failure must come back the same.
+settings.register_profile("fast", max_examples=10, deadline=None)
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("nightly", max_examples=20_000, deadline=None, print_blob=True)
