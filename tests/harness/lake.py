@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from slowness import scaled
 from tests.support.clock import ManualClock, SeededIds
 from tests.support.faults.gates import GatedKv, HeldOperation
 
@@ -65,7 +66,7 @@ async def keep_tokens(tokens: Sequence[Token]) -> None:
 
 async def reached(gate: HeldOperation) -> None:
     """Waits until an operation has arrived at a gate; fails after a while."""
-    async with asyncio.timeout(5.0):
+    async with asyncio.timeout(scaled(30)):
         await gate.reached.wait()
 
 
