@@ -87,7 +87,7 @@ otlp: setup  ## Have a real OpenTelemetry Collector receive the traces and metri
 	@$(MAKE) --no-print-directory pytest ARGS="tests/system/test_otel_collector.py --long $(ARGS)"
 
 browser: setup set-up-browser  ## Play stories of the web interface in Chromium, and check the accessibility of every page
-	@$(MAKE) --no-print-directory pytest ARGS="tests/system/rest/test_web_first_minute.py tests/system/rest/test_web_in_browser.py $(ARGS)"
+	@TARN_TEST_PICTURES=1 $(MAKE) --no-print-directory pytest ARGS="tests/system/rest/test_web_first_minute.py tests/system/rest/test_web_in_browser.py $(ARGS)"
 
 screenshots: setup set-up-browser  ## Take the README's pictures of the web interface (docs/pictures/web-*.png)
 	@PYTHONPATH=. $(BIN)/python -m tests.screenshots
