@@ -364,6 +364,7 @@ def undo(
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 async def test_random_ranges_are_undone_as_over_dictionaries(lake: Lake, seed: int) -> None:
     rng = Random(seed)
