@@ -60,9 +60,10 @@ set-up-browser: setup
 pytest:
 	@HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-ci} $(BIN)/python -m tests.run $(ARGS)
 
+# Some machines forbid byte code; without it each worker compiles all that it imports.
 fast:  ## Run the tests of the protocol, the formats and the primitives, in under a minute
 	@tools/setup python
-	@$(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not cassandra and not slow" \
+	@unset PYTHONDONTWRITEBYTECODE; HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-fast} $(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not cassandra and not slow" \
 		tests/unit/core tests/unit/aio tests/unit/kv/test_*keys.py tests/unit/kv/test_*records.py \
 		tests/unit/kv/test_unknown_fields.py tests/unit/block/test_rangefile.py tests/unit/graveler tests/stories \
 		--ignore tests/unit/graveler/heavy --ignore tests/unit/graveler/fsck --ignore tests/unit/graveler/iterators $(ARGS)
@@ -86,7 +87,7 @@ otlp: setup  ## Have a real OpenTelemetry Collector receive the traces and metri
 	@$(MAKE) --no-print-directory pytest ARGS="tests/system/test_otel_collector.py --long $(ARGS)"
 
 browser: setup set-up-browser  ## Play stories of the web interface in Chromium, and check the accessibility of every page
-	@$(MAKE) --no-print-directory pytest ARGS="tests/system/rest/test_web_first_minute.py tests/system/rest/test_web_in_browser.py $(ARGS)"
+	@TARN_TEST_PICTURES=1 $(MAKE) --no-print-directory pytest ARGS="tests/system/rest/test_web_first_minute.py tests/system/rest/test_web_in_browser.py $(ARGS)"
 
 screenshots: setup set-up-browser  ## Take the README's pictures of the web interface (docs/pictures/web-*.png)
 	@PYTHONPATH=. $(BIN)/python -m tests.screenshots

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+import structlog
 from cassandra_proxies import Cluster, proxied
 from hypothesis import settings
 from slowness import SLOWNESS, scaled
@@ -20,7 +21,21 @@ from tests.support.unhandled import no_lost_errors
 if TYPE_CHECKING:
     from xdist.scheduler import LoadGroupScheduling
 
+# structlog's own renderer draws each traceback with coloured sources: a second of the processor, and hundreds of tests
+# provoke an error that is logged.
+structlog.configure(
+    processors=[
+        structlog.contextvars.merge_contextvars,
+        structlog.processors.add_log_level,
+        structlog.dev.set_exc_info,
+        structlog.dev.ConsoleRenderer(
+            colors=False, exception_formatter=structlog.dev.plain_traceback
+        ),
+    ]
+)
+
 # Random examples find new bugs; under `make test` (ci) a failure must come back the same.
+settings.register_profile("fast", max_examples=10, deadline=None)
 settings.register_profile("dev", max_examples=50, deadline=None)
 settings.register_profile("ci", max_examples=100, deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("nightly", max_examples=20_000, deadline=None, print_blob=True)

@@ -25,14 +25,22 @@ from tarn.core.ids import physical_path
 from tarn.kv.port import Kv
 from tarn.rpc.wire.call import Call
 
-__all__ = ["NO_LIMITS", "Lab", "check_history", "collector_lab", "play", "reachable", "settle"]
+__all__ = [
+    "NO_LIMITS",
+    "CollectorLab",
+    "check_history",
+    "collector_lab",
+    "play",
+    "reachable",
+    "settle",
+]
 
 DAY_S = 86_400
 NO_LIMITS = SweepOptions(limits=Limits(share_max=1.0))
 
 
 @dataclass
-class Lab:
+class CollectorLab:
     """A service, its blocks, and a collector."""
 
     service: Service
@@ -94,7 +102,7 @@ async def collector_lab(
     *,
     store: Callable[[ManualClock], MemBlockStore] = MemBlockStore,
     keeps_reads: bool = False,
-) -> AsyncIterator[Lab]:
+) -> AsyncIterator[CollectorLab]:
     """Yields a graveler that serves sweeps; without a `kv`, in memory. The engine: without one, that without Spark."""
     (tmp_path / "temporary").mkdir()
     folder = tmp_path / "service"
@@ -115,11 +123,11 @@ async def collector_lab(
         made = await service.auth.create_credential(service.admin)
         key = (made.credential.access_key_id, made.secret_access_key)
         namespace, uid = repository.storage_namespace, repository.instance_uid
-        made_lab = Lab(service, collector, ids, namespace, uid, key, service.admin)
+        made_lab = CollectorLab(service, collector, ids, namespace, uid, key, service.admin)
         yield made_lab
 
 
-async def play(lab: Lab, seed: int) -> set[str]:
+async def play(lab: CollectorLab, seed: int) -> set[str]:
     """Plays a random history; returns the refs that exist at its end."""
     rng = random.Random(seed)
     graveler, admin = lab.service.graveler, lab.admin
@@ -170,7 +178,7 @@ async def play(lab: Lab, seed: int) -> set[str]:
     return refs
 
 
-async def reachable(lab: Lab, refs: set[str]) -> set[str]:
+async def reachable(lab: CollectorLab, refs: set[str]) -> set[str]:
     """Returns the blocks of all entries of all refs, and of every commit that has a row, by brute force."""
     live: set[str] = set()
     graveler, admin = lab.service.graveler, lab.admin
@@ -184,7 +192,7 @@ async def reachable(lab: Lab, refs: set[str]) -> set[str]:
     return live
 
 
-async def settle(lab: Lab, refs: set[str]) -> None:
+async def settle(lab: CollectorLab, refs: set[str]) -> None:
     """Commits all branches. Rows that newer ones hide are roots, too, until their token is committed or discarded."""
     for ref in sorted(refs):
         if ref == "main" or ref.startswith("b"):
@@ -193,7 +201,7 @@ async def settle(lab: Lab, refs: set[str]) -> None:
             await lab.service.graveler.reset_branch(lab.admin, "lake", ref)
 
 
-async def check_history(lab: Lab, seed: int) -> None:
+async def check_history(lab: CollectorLab, seed: int) -> None:
     """Plays a history and collects it: readers read what they read before, and all garbage is gone."""
     refs = await play(lab, seed)
     before = {ref: await lab.readable(ref) for ref in refs}

@@ -47,7 +47,7 @@ class LoopClock(ManualClock):
 
 
 def simulated(
-    work: Callable[[Lab], Coroutine[Any, Any, None]],
+    work: Callable[[CompactorLab], Coroutine[Any, Any, None]],
 ) -> Callable[[Path, pytest.MonkeyPatch], None]:
     """Makes a test of a coroutine that gets a lab: it runs in a loop with virtual time."""
 
@@ -112,7 +112,7 @@ class Wire:
 
 
 @dataclass
-class Lab:
+class CompactorLab:
     """A service, the wires to its replicas, and what starts compactors."""
 
     service: Service
@@ -184,7 +184,7 @@ class Lab:
         return list(page.paths)
 
 
-async def running_mark(lab: Lab) -> None:
+async def running_mark(lab: CompactorLab) -> None:
     """Marks the branch as being compacted, as a replica leaves it that died during a compaction."""
     from tarn.core.branch import begin_compaction
     from tarn_graveler.branch.handle import BranchHandle
@@ -202,7 +202,7 @@ async def running_mark(lab: Lab) -> None:
 
 
 @asynccontextmanager
-async def running_lab(folder: Path) -> AsyncIterator[Lab]:
+async def running_lab(folder: Path) -> AsyncIterator[CompactorLab]:
     async with running_service(folder) as service, service.another_replica() as other:
         wires = {"a": Wire(service.transport), "b": Wire(other.transport)}
-        yield Lab(replace(service), wires, Wire(service.transport))
+        yield CompactorLab(replace(service), wires, Wire(service.transport))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from collector_lab import Lab
+from collector_lab import CollectorLab
 
 from tarn.client.erasures import ErasureClient
 from tarn.collection.erasing import Eraser
@@ -13,17 +13,17 @@ from tarn.collection.erasing import Eraser
 __all__ = ["erased", "eraser_of", "history", "over", "planned"]
 
 
-def eraser_of(lab: Lab) -> Eraser:
+def eraser_of(lab: CollectorLab) -> Eraser:
     return Eraser(lab.collector, ErasureClient(lab.service.transport), "ann")
 
 
-async def erased(lab: Lab, block: str) -> str:
+async def erased(lab: CollectorLab, block: str) -> str:
     """The plan that erased a block, as a gateway asks; empty if none did."""
     address = bytes.fromhex(block.rpartition("/")[2])
     return await lab.service.graveler.find_erased(lab.admin, "lake", "main", "any", address)
 
 
-async def history(lab: Lab) -> dict[str, str]:
+async def history(lab: CollectorLab) -> dict[str, str]:
     """A lake with an object of user 7 in a commit, in an older one, in staged rows, and others beside it."""
     blocks = {"old": await lab.put("main", "users/7/a", b"old")}
     blocks["other"] = await lab.put("main", "users/77/a", b"other")
@@ -38,13 +38,13 @@ async def history(lab: Lab) -> dict[str, str]:
     return blocks
 
 
-async def planned(lab: Lab, pattern: str = "users/7/**") -> tuple[dict[str, str], str]:
+async def planned(lab: CollectorLab, pattern: str = "users/7/**") -> tuple[dict[str, str], str]:
     blocks = await history(lab)
     await lab.pass_days(2)
     return blocks, (await eraser_of(lab).plan("lake", pattern)).plan_id
 
 
-def over(lab: Lab, **changed: object) -> Eraser:
+def over(lab: CollectorLab, **changed: object) -> Eraser:
     """An eraser whose store has other methods."""
     store = lab.collector.blocks
 

@@ -28,7 +28,7 @@ DAYS_LATER = 2.0
 
 
 @dataclass
-class Lab:
+class FsckLab:
     """A lake, its stores, and checks of them."""
 
     lake: Lake

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
+from slowness import scaled
 from tests.support.clock import ManualClock, SeededIds
 from tests.support.faults.gates import GatedKv, HeldOperation
 
@@ -64,9 +65,15 @@ async def keep_tokens(tokens: Sequence[Token]) -> None:
 
 
 async def reached(gate: HeldOperation) -> None:
-    """Waits until an operation has arrived at a gate; fails after a while."""
-    async with asyncio.timeout(5.0):
-        await gate.reached.wait()
+    """Waits until an operation has arrived at a gate; fails after a while, and tells which calls came instead."""
+    try:
+        async with asyncio.timeout(scaled(15)):
+            await gate.reached.wait()
+    except TimeoutError:
+        told = ", ".join(gate.passed()) or "none"
+        raise AssertionError(
+            f"no call that the gate holds; calls since it was made: {told}"
+        ) from None
 
 
 async def ended(task: asyncio.Task[Any]) -> None:

@@ -1,12 +1,13 @@
 """The web interface in Chromium, driven by Playwright: signing in, a console that must stay empty, accessibility.
 
-`tools/setup browser` installs both. Screenshots are kept in `.test-run/screenshots`, for people.
+`tools/setup browser` installs both. `make browser` keeps screenshots in `.test-run/screenshots`, for people.
 """
 
 from __future__ import annotations
 
 import base64
 import json
+import os
 import shutil
 import urllib.request
 from collections.abc import Iterator
@@ -170,7 +171,9 @@ def another_user(server: RestServer, name: str = "ben") -> RestServer:
 
 
 def shoot(page: Page, name: str) -> None:
-    """Keeps a picture of the whole page."""
+    """Keeps a picture of the whole page, if somebody wants to look: `make browser` does."""
+    if "TARN_TEST_PICTURES" not in os.environ:
+        return
     SHOTS.mkdir(parents=True, exist_ok=True)
     page.screenshot(path=SHOTS / f"{name}.png", full_page=True)
 

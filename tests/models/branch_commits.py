@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from tests.models.branch_state import Lake, Late, Local, Record, Rules, Step
+from tests.models.branch_state import Late, Local, Record, Rules, Step, StoreState
 
 __all__ = [
     "commit",
@@ -21,8 +21,8 @@ __all__ = [
 
 
 def compare_and_set(
-    lake: Lake, me: Local, before: Record, after: Record, stage: str
-) -> Iterator[tuple[str, Lake]]:
+    lake: StoreState, me: Local, before: Record, after: Record, stage: str
+) -> Iterator[tuple[str, StoreState]]:
     """Yields the outcomes of one compare-and-set of the record: "won", "lost", or "unknown".
 
     An unknown one was applied, or waits at a coordinator and may be applied later (rule 8).
@@ -42,12 +42,12 @@ def compare_and_set(
         yield "unknown", unanswered._replace(late=(*lake.late, Late(before, after)))
 
 
-def _starts(lake: Lake, me: Local) -> Step:
+def _starts(lake: StoreState, me: Local) -> Step:
     begun = me._replace(pc="seal", record=lake.record, acked=lake.acked)
     return "begins, reads the record", lake, begun, None
 
 
-def seal(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def seal(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Seals: after the record names another staging token, no further write to the old one is acknowledged."""
     if (me.number, "seal") in lake.record.ops:
         yield "finds its seal", lake, scans(me, lake.record), None
@@ -66,7 +66,7 @@ def seal(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
             yield "met another record", lake, me._replace(record=lake.record), None
 
 
-def settle_seal(lake: Lake, me: Local) -> Iterator[Step]:
+def settle_seal(lake: StoreState, me: Local) -> Iterator[Step]:
     if (me.number, "seal") in lake.record.ops:
         yield "settles: sealed", lake, scans(me, lake.record), None
     else:
@@ -80,7 +80,7 @@ def scans(me: Local, record: Record) -> Local:
     return me._replace(pc=pc, record=record, fresh=None, at=0, value=None)
 
 
-def scan(lake: Lake, me: Local, tokens: tuple[int, ...]) -> Step:
+def scan(lake: StoreState, me: Local, tokens: tuple[int, ...]) -> Step:
     """Reads one more token; the newest row counts."""
     row = lake.tokens[tokens[me.at]]
     found = me._replace(at=me.at + 1, value=row if me.value is None else me.value)
@@ -89,7 +89,7 @@ def scan(lake: Lake, me: Local, tokens: tuple[int, ...]) -> Step:
     return f"scans T{tokens[me.at]}: {row}", lake, found, None
 
 
-def _built(lake: Lake, me: Local, rules: Rules) -> int:
+def _built(lake: StoreState, me: Local, rules: Rules) -> int:
     """Returns the key's value in the metarange that is built."""
     if me.value is not None:
         return me.value
@@ -101,7 +101,7 @@ def _built(lake: Lake, me: Local, rules: Rules) -> int:
 # ---- rules 4, 5 and 8
 
 
-def commit(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def commit(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Seals, scans, publishes."""
     if me.pc == "begin":
         yield _starts(lake, me)
@@ -124,7 +124,7 @@ def commit(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield from _settle_finish(lake, me, rules)
 
 
-def commit_lazily(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def commit_lazily(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """A commit that does not seal a staging token which it finds empty, under an unchanged record."""
     if me.pc == "begin":
         label, after, begun, broken = _starts(lake, me)
@@ -152,7 +152,7 @@ def _knows(steps: Iterator[Step]) -> Iterator[Step]:
         yield label, after, then._replace(seen=seen), broken
 
 
-def _finish(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def _finish(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     expected = me.fresh or me.record
     ours = me.record.sealed
     kept = expected.sealed[: len(expected.sealed) - len(ours)]
@@ -180,7 +180,7 @@ def _finish(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
             yield from _lost(lake, me, rules)
 
 
-def _settle_finish(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def _settle_finish(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     assert me.made is not None
     if (me.number, "finish") in lake.record.ops:
         yield _claims(lake, me, rules, me.made, "settles: published")
@@ -193,7 +193,7 @@ def _settle_finish(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield from _lost(lake, me, rules)
 
 
-def _lost(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def _lost(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Handles a record that differs from the one that the commit was built from."""
     now = lake.record
     ours = me.record.sealed
@@ -219,7 +219,7 @@ def _lost(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield "builds again", lake, scans(me, now), None
 
 
-def _overlap(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def _overlap(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Applies the rule of the KV proposal: the commit is valid if any of its sealed tokens is left."""
     now = lake.record
     kept = tuple(token for token in now.sealed if token not in me.record.sealed)
@@ -233,7 +233,7 @@ def _overlap(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
             yield _claims(then, me, rules, made, "publishes it all the same")
 
 
-def _claims(lake: Lake, me: Local, rules: Rules, commit_id: int, label: str) -> Step:
+def _claims(lake: StoreState, me: Local, rules: Rules, commit_id: int, label: str) -> Step:
     """Acknowledges the commit."""
     value = lake.commits[commit_id][0]
     broken = None
@@ -244,7 +244,7 @@ def _claims(lake: Lake, me: Local, rules: Rules, commit_id: int, label: str) -> 
     return label, lake, me.ends(), broken
 
 
-def _taken(lake: Lake, me: Local, rules: Rules) -> Step:
+def _taken(lake: StoreState, me: Local, rules: Rules) -> Step:
     """Answers that nothing is left to commit, and names the commit that holds everything."""
     label, after, ends, _ = _refused(lake, me, "nothing is left to commit")
     value = lake.commits[lake.record.commit][0]
@@ -254,7 +254,7 @@ def _taken(lake: Lake, me: Local, rules: Rules) -> Step:
     return label, after, ends, broken
 
 
-def _refused(lake: Lake, me: Local, label: str) -> Step:
+def _refused(lake: StoreState, me: Local, label: str) -> Step:
     """Answers that no commit was made."""
     return label, lake._replace(refused=lake.refused | {me.number}), me.ends(), None
 
@@ -262,7 +262,7 @@ def _refused(lake: Lake, me: Local, label: str) -> Step:
 # ---- rule 6
 
 
-def compact(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def compact(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Folds the sealed tokens into a compacted metarange; gives up if anything but newer seals came."""
     if me.pc == "begin":
         yield _starts(lake, me)
@@ -281,7 +281,7 @@ def compact(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield from _finish_compaction(lake, me, rules)
 
 
-def _finish_compaction(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def _finish_compaction(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     expected = me.fresh or me.record
     if not rules.has("compaction compares"):
         expected = lake.record
@@ -303,7 +303,7 @@ def _finish_compaction(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
             yield _lost_compaction(lake, me, rules)
 
 
-def _lost_compaction(lake: Lake, me: Local, rules: Rules) -> Step:
+def _lost_compaction(lake: StoreState, me: Local, rules: Rules) -> Step:
     """Keeps the listing beneath newer seals; gives up over anything else."""
     now = lake.record
     if (me.number, "finish") in now.ops:
@@ -321,7 +321,7 @@ def _lost_compaction(lake: Lake, me: Local, rules: Rules) -> Step:
 # ---- rules 7 and 9
 
 
-def merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def merge(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Merges the key from another branch; refuses a dirty branch and a branch that has the key.
 
     `merge other` brings other keys only. Both seal first, so that rows which were acknowledged before the
@@ -342,7 +342,7 @@ def merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield from _merge(lake, me, rules)
 
 
-def _merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def _merge(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Evaluates the sealed tokens, then publishes on the sealed record or on newer seals of it."""
     head = lake.commits[me.record.commit][0]
     beneath = lake.committed(me.record)
@@ -371,17 +371,17 @@ def _merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
             yield _lost_merge(lake, me, rules)
 
 
-def _unless_pending(lake: Lake, me: Local) -> tuple[Lake, Local]:
+def _unless_pending(lake: StoreState, me: Local) -> tuple[StoreState, Local]:
     """Answers that no merge was made, unless an attempt may still be applied."""
     told = lake if me.made is not None else lake._replace(refused=lake.refused | {me.number})
     return told, me.ends()
 
 
-def _merged(lake: Lake, me: Local) -> Lake:
+def _merged(lake: StoreState, me: Local) -> StoreState:
     return lake if me.kind == "merge other" else lake.acknowledges(me.number)
 
 
-def _settle_merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def _settle_merge(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     if (me.number, "finish") in lake.record.ops:
         yield "settles: merged", _merged(lake, me), me.ends(), None
     elif lake.record == (me.fresh or me.record):
@@ -390,7 +390,7 @@ def _settle_merge(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield _lost_merge(lake, me, rules)
 
 
-def _lost_merge(lake: Lake, me: Local, rules: Rules) -> Step:
+def _lost_merge(lake: StoreState, me: Local, rules: Rules) -> Step:
     """Keeps the result if there are only newer seals; evaluates the tokens again if the head has changed."""
     now = lake.record
     if (me.number, "finish") in now.ops:
@@ -407,6 +407,6 @@ def _lost_merge(lake: Lake, me: Local, rules: Rules) -> Step:
     return "another head: again", lake, from_now, None
 
 
-def merge_early(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def merge_early(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """A merge that seals first and not in its last step. It is wrong; a test shows why."""
     yield from merge(lake, me, rules.without("merge seals"))

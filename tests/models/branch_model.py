@@ -29,14 +29,14 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from tests.models import branch_commits, branch_resets, branch_writes
-from tests.models.branch_state import GUARDS, Lake, Local, Rules, Step, applied_late, dropped
+from tests.models.branch_state import GUARDS, Local, Rules, Step, StoreState, applied_late, dropped
 from tests.models.exploring import Explored, Next, explore
 
 __all__ = ["GUARDS", "HOLDS", "MISSED_BY", "WIDE", "Scenario", "check", "reach"]
 
-State = tuple[Lake, tuple[Local, ...]]
+State = tuple[StoreState, tuple[Local, ...]]
 
-_PROCESSES: dict[str, Callable[[Lake, Local, Rules], Iterator[Step]]] = {
+_PROCESSES: dict[str, Callable[[StoreState, Local, Rules], Iterator[Step]]] = {
     "put": branch_writes.put,
     "read": branch_writes.read,
     "delete": branch_writes.delete,
@@ -230,10 +230,10 @@ def check(scenario: Scenario, *off: str, tries: int = 2, states_max: int = 1_000
     return explore(_start(scenario), partial(_successors, rules, rules.broken), states_max)
 
 
-def reach(scenario: Scenario, goal: Callable[[Lake], bool]) -> Explored:
+def reach(scenario: Scenario, goal: Callable[[StoreState], bool]) -> Explored:
     """Explores a scenario with all guards on, until a state satisfies `goal` ("reached")."""
 
-    def reached(lake: Lake) -> str | None:
+    def reached(lake: StoreState) -> str | None:
         return "reached" if goal(lake) else None
 
     rules = _rules(scenario, frozenset(), 2)
@@ -247,11 +247,11 @@ def _rules(scenario: Scenario, off: frozenset[str], tries: int) -> Rules:
 def _start(scenario: Scenario) -> State:
     kinds = [kind for kind in scenario if kind != "lost"]
     locals_ = tuple(Local(kind, number) for number, kind in enumerate(kinds, 1))
-    return Lake(losable=len(scenario) - len(kinds)), locals_
+    return StoreState(losable=len(scenario) - len(kinds)), locals_
 
 
 def _successors(
-    rules: Rules, judge: Callable[[Lake], str | None], state: State
+    rules: Rules, judge: Callable[[StoreState], str | None], state: State
 ) -> Iterator[Next[State]]:
     """Yields all steps of all processes, of the cleaner, and of requests that wait at coordinators."""
     lake, locals_ = state

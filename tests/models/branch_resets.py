@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tests.models.branch_commits import compare_and_set, scan, scans, seal, settle_seal
-from tests.models.branch_state import Lake, Local, Record, Rules, Step
+from tests.models.branch_state import Local, Record, Rules, Step, StoreState
 
 __all__ = ["erase", "reset", "reset_part"]
 
 
-def reset(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def reset(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Removes all uncommitted changes."""
     if me.pc == "begin":
         yield "begins, reads the record", lake, me._replace(pc="set", record=lake.record), None
@@ -32,7 +32,7 @@ def reset(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
     yield "resets", done, me.ends(), broken
 
 
-def reset_part(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def reset_part(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Discards what is uncommitted under a prefix that holds the key, or (`part other`) one that does not.
 
     Seals first, so that it knows exactly which rows it discards; folds all other sealed rows into a compacted
@@ -55,7 +55,7 @@ def reset_part(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield from _finish(lake, me, rules)
 
 
-def erase(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def erase(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Discards one uncommitted entry: a reset whose part is that entry, if it is the newest one of the key."""
     erased = rules.erased_by(me.number)
     if rules.has("erase has no tombstone"):
@@ -87,7 +87,7 @@ def erase(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield "writes a tombstone", after, me.ends(), broken
 
 
-def _knows(lake: Lake, steps: Iterator[Step]) -> Iterator[Step]:
+def _knows(lake: StoreState, steps: Iterator[Step]) -> Iterator[Step]:
     """When the seal is confirmed, remembers the writes that have begun: the only ones that it may discard.
 
     If it computes again, another operation may have folded later ones.
@@ -98,7 +98,7 @@ def _knows(lake: Lake, steps: Iterator[Step]) -> Iterator[Step]:
         yield label, after, then._replace(acked=begun) if is_sealed else then, broken
 
 
-def _finish(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def _finish(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     expected = me.fresh or me.record
     if not rules.has("part compares"):
         expected = lake.record
@@ -130,7 +130,7 @@ def _finish(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
             yield f"resets a part, {base} remains; no answer", done, waits, broken
 
 
-def _remains(lake: Lake, me: Local, rules: Rules, head: int) -> int:
+def _remains(lake: StoreState, me: Local, rules: Rules, head: int) -> int:
     """Returns the key's value in the listing that is built."""
     beneath = lake.committed(me.record)
     if me.kind.endswith("erase"):
@@ -146,12 +146,12 @@ def _remains(lake: Lake, me: Local, rules: Rules, head: int) -> int:
     return me.value
 
 
-def _newest(lake: Lake, me: Local) -> int:
+def _newest(lake: StoreState, me: Local) -> int:
     """Returns the newest value of the sealed tokens and beneath."""
     return lake.committed(me.record) if me.value is None else me.value
 
 
-def _discarded(lake: Lake, me: Local, rules: Rules) -> frozenset[int]:
+def _discarded(lake: StoreState, me: Local, rules: Rules) -> frozenset[int]:
     """Returns the writes that a step may have discarded, if it is made."""
     if me.kind == "part":
         return me.acked
@@ -164,7 +164,7 @@ def _discarded(lake: Lake, me: Local, rules: Rules) -> frozenset[int]:
     return frozenset(write for write, before in lake.began if erased not in before) & me.acked
 
 
-def _settle(lake: Lake, me: Local, rules: Rules) -> Step:
+def _settle(lake: StoreState, me: Local, rules: Rules) -> Step:
     if (me.number, "finish") in lake.record.ops:
         return "settles: reset", lake, me.ends(), None
     if lake.record == (me.fresh or me.record):
@@ -172,7 +172,7 @@ def _settle(lake: Lake, me: Local, rules: Rules) -> Step:
     return _lost(lake, me, rules)
 
 
-def _lost(lake: Lake, me: Local, rules: Rules) -> Step:
+def _lost(lake: StoreState, me: Local, rules: Rules) -> Step:
     """Keeps the result over newer seals; over another base, computes it again from those tokens that are left."""
     now = lake.record
     if (me.number, "finish") in now.ops:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import NamedTuple
 
-__all__ = ["GUARDS", "Lake", "Late", "Local", "Record", "Rules", "Step"]
+__all__ = ["GUARDS", "StoreState", "Late", "Local", "Record", "Rules", "Step"]
 
 GUARDS = {
     # Rule 1: writes.
@@ -76,7 +76,7 @@ class Record(NamedTuple):
     Attributes:
         staging: the token that takes writes.
         sealed: newest first.
-        commit: index of the head in `Lake.commits`.
+        commit: index of the head in `StoreState.commits`.
         base: the key's value in the compacted metarange; None if there is none.
         moves: how often a merge or a reset changed the content beneath the tokens.
         ops: remembered changes: process and stage. Empty unless answers can be lost.
@@ -106,7 +106,7 @@ class Late(NamedTuple):
     after: Record
 
 
-class Lake(NamedTuple):
+class StoreState(NamedTuple):
     """The stored state, and the answers to clients.
 
     Attributes:
@@ -151,21 +151,21 @@ class Lake(NamedTuple):
                 return row
         return self.committed(self.record)
 
-    def with_record(self, record: Record) -> Lake:
+    def with_record(self, record: Record) -> StoreState:
         """Changes the record. A late compare-and-set that expects another record will never be applied."""
         late = tuple(each for each in self.late if each.before == record)
         published = self.published | {self.commits[record.commit][1]}
         return self._replace(record=record, late=late, published=published)
 
-    def with_row(self, token: int, row: int | None) -> Lake:
+    def with_row(self, token: int, row: int | None) -> StoreState:
         """Changes the key's row in one token."""
         return self._replace(tokens=(*self.tokens[:token], row, *self.tokens[token + 1 :]))
 
-    def with_token(self) -> tuple[Lake, int]:
+    def with_token(self) -> tuple[StoreState, int]:
         """Adds a token that no record names yet."""
         return self._replace(tokens=(*self.tokens, None)), len(self.tokens)
 
-    def with_commit(self, value: int, maker: int, parent: int) -> tuple[Lake, int]:
+    def with_commit(self, value: int, maker: int, parent: int) -> tuple[StoreState, int]:
         """Adds a commit that no branch names yet."""
         return self._replace(commits=(*self.commits, (value, maker, parent))), len(self.commits)
 
@@ -189,11 +189,11 @@ class Lake(NamedTuple):
             value, _, parent = self.commits[commit]
         return value
 
-    def covers(self, write: int, value: int) -> Lake:
+    def covers(self, write: int, value: int) -> StoreState:
         """Remembers the value that the row of a conditional write hides for ever."""
         return self._replace(covered=tuple(sorted({**dict(self.covered), write: value}.items())))
 
-    def folds(self, write: int, record: Record, rules: Rules) -> Lake:
+    def folds(self, write: int, record: Record, rules: Rules) -> StoreState:
         """Remembers what lies beneath the row of a conditional write that the sealed tokens of a record bring to a
         listing.
         """
@@ -201,11 +201,11 @@ class Lake(NamedTuple):
             return self
         return self.covers(write, self.beneath(record.sealed, record, write))
 
-    def begins(self, write: int) -> Lake:
+    def begins(self, write: int) -> StoreState:
         """Records the begin of a write."""
         return self._replace(began=(*self.began, (write, self.acked)))
 
-    def acknowledges(self, write: int) -> Lake:
+    def acknowledges(self, write: int) -> StoreState:
         """Acknowledges a write."""
         return self._replace(acked=self.acked | {write})
 
@@ -248,7 +248,7 @@ class Local(NamedTuple):
         return Local(self.kind, self.number, "end")
 
 
-Step = tuple[str, Lake, Local, str | None]
+Step = tuple[str, StoreState, Local, str | None]
 """A step: its description, the state after it, and the promise that the answer breaks (None: none)."""
 
 
@@ -305,7 +305,7 @@ class Rules:
         """Whether this is a conditional delete."""
         return write in self._deletes_if
 
-    def is_legal(self, lake: Lake, value: int, acked: frozenset[int]) -> bool:
+    def is_legal(self, lake: StoreState, value: int, acked: frozenset[int]) -> bool:
         """Whether a read may return a value if `acked` was acknowledged before it began (I1).
 
         It may if some write of the same content did not end before one of those began.
@@ -319,7 +319,7 @@ class Rules:
                 return True
         return False
 
-    def _deleted_twice(self, lake: Lake) -> frozenset[int]:
+    def _deleted_twice(self, lake: StoreState) -> frozenset[int]:
         """Returns the acknowledged conditional deletes of a value that was acknowledged before each of them began.
 
         Before that, the value may come back, because its write may have to write it again. Two deletes of a scenario
@@ -329,7 +329,7 @@ class Rules:
         winners = lake.acked & self._deletes_if
         return frozenset(each for each in winners if self.deleted_by(each) in over[each])
 
-    def broken(self, lake: Lake) -> str | None:
+    def broken(self, lake: StoreState) -> str | None:
         """Returns the promise that a state breaks."""
         shown = lake.visible()
         if not self.is_legal(lake, shown, lake.acked):
@@ -350,7 +350,9 @@ class Rules:
         return None
 
 
-def dropped(lake: Lake, rules: Rules, locals_: tuple[Local, ...]) -> Iterator[tuple[str, Lake]]:
+def dropped(
+    lake: StoreState, rules: Rules, locals_: tuple[Local, ...]
+) -> Iterator[tuple[str, StoreState]]:
     """Yields the possible steps of the cleaner (rule 5)."""
     named = lake.record.tokens if rules.has("looks") else ()
     for token in lake.announced:
@@ -364,7 +366,7 @@ def dropped(lake: Lake, rules: Rules, locals_: tuple[Local, ...]) -> Iterator[tu
         yield f"drops T{token}", lake.with_row(token, None)
 
 
-def applied_late(lake: Lake) -> Iterator[tuple[str, Lake]]:
+def applied_late(lake: StoreState) -> Iterator[tuple[str, StoreState]]:
     """Yields compare-and-sets that a coordinator applies after their senders have settled them (rule 8)."""
     for late in lake.late:
         if late.before == lake.record:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tests.models.branch_state import Lake, Local, Rules, Step
+from tests.models.branch_state import Local, Rules, Step, StoreState
 
 __all__ = ["create", "delete", "delete_if", "put", "read"]
 
 
-def put(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def put(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """An unconditional write (rule 1); it may begin with a cached record of any age."""
     if me.pc == "begin":
         yield "caches the record", lake, me._replace(pc="start", record=lake.record), None
@@ -25,7 +25,7 @@ def put(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield _check(lake, me, rules, "write" if rules.has("issued after") else "join")
 
 
-def _check(lake: Lake, me: Local, rules: Rules, again: str) -> Step:
+def _check(lake: StoreState, me: Local, rules: Rules, again: str) -> Step:
     """The second half of rule 1, after the row is durable."""
     seen = me.fresh or lake.record
     if seen.staging == me.record.staging or not rules.has("re-check"):
@@ -33,7 +33,7 @@ def _check(lake: Lake, me: Local, rules: Rules, again: str) -> Step:
     return _again(lake, me, rules, again, "its token was sealed")
 
 
-def _again(lake: Lake, me: Local, rules: Rules, pc: str, why: str) -> Step:
+def _again(lake: StoreState, me: Local, rules: Rules, pc: str, why: str) -> Step:
     """Begins again with the current record; without a try left, the outcome is unknown."""
     if me.tries == rules.tries:
         return f"{why}: gives up", lake, me.ends(), None
@@ -50,7 +50,7 @@ def _again(lake: Lake, me: Local, rules: Rules, pc: str, why: str) -> Step:
 
 
 def _scan(
-    lake: Lake,
+    lake: StoreState,
     me: Local,
     rules: Rules,
     then: str,
@@ -80,7 +80,7 @@ def _scan(
 # ---- rule 2
 
 
-def read(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def read(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Reads with a cached record and concurrently reads the fresh record; reads again if they differ."""
     if me.pc == "begin":
         yield "caches the record", lake, me._replace(pc="start", record=lake.record), None
@@ -91,7 +91,7 @@ def read(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield from _reads(lake, me, rules)
 
 
-def _reads(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def _reads(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     if me.fresh is None:
         yield "reads the record afresh", lake, me._replace(fresh=lake.record), None
     if me.value is None:
@@ -110,7 +110,7 @@ def _reads(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 # ---- rule 3
 
 
-def delete(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def delete(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Writes a tombstone if there is an object to hide."""
     if me.pc == "begin":
         yield (
@@ -132,7 +132,7 @@ def delete(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield _check(lake, me, rules, "scan")
 
 
-def _decide_delete(lake: Lake, me: Local, rules: Rules) -> Step:
+def _decide_delete(lake: StoreState, me: Local, rules: Rules) -> Step:
     same = lake.record.same_layers(me.record)
     if not rules.has("delete compares all"):
         same = lake.record.staging == me.record.staging
@@ -148,18 +148,18 @@ def _decide_delete(lake: Lake, me: Local, rules: Rules) -> Step:
     return "will write a tombstone", lake, me._replace(pc="write", value=me.number), None
 
 
-def create(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def create(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """A write with `If-None-Match: *`."""
     yield from _conditionally(lake, me, rules, _decide_create)
 
 
-def delete_if(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def delete_if(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """A delete with `If-Match`, of the value of the last write before it in the scenario. Its tombstone names it."""
     yield from _conditionally(lake, me, rules, _decide_delete_if)
 
 
 def _conditionally(
-    lake: Lake, me: Local, rules: Rules, decide: Callable[[Lake, Local, Rules], Step]
+    lake: StoreState, me: Local, rules: Rules, decide: Callable[[StoreState, Local, Rules], Step]
 ) -> Iterator[Step]:
     """Reads the layers, verifies the record, judges, compares and sets, and checks the record again."""
     if me.pc == "begin":
@@ -179,7 +179,7 @@ def _conditionally(
         yield _check(lake, me, rules, "scan")
 
 
-def _decide_create(lake: Lake, me: Local, rules: Rules) -> Step:
+def _decide_create(lake: StoreState, me: Local, rules: Rules) -> Step:
     """Evaluates the condition on the newest row, after another read of the record."""
     if rules.has("condition verifies") and not lake.record.same_layers(me.record):
         return _again(lake, me, rules, "scan", "the record changed")
@@ -191,7 +191,7 @@ def _decide_create(lake: Lake, me: Local, rules: Rules) -> Step:
     return "finds nothing", lake, me._replace(pc="set", judged=me.record.moves), None
 
 
-def _decide_delete_if(lake: Lake, me: Local, rules: Rules) -> Step:
+def _decide_delete_if(lake: StoreState, me: Local, rules: Rules) -> Step:
     """Likewise. A listing has no tombstones, so nothing shows who deleted what it lacks."""
     if rules.has("condition verifies") and not lake.record.same_layers(me.record):
         return _again(lake, me, rules, "scan", "the record changed")
@@ -207,7 +207,7 @@ def _decide_delete_if(lake: Lake, me: Local, rules: Rules) -> Step:
     return "finds what it expects", lake, me._replace(pc="set", judged=me.record.moves), None
 
 
-def _own_row(lake: Lake, me: Local, rules: Rules, guard: str) -> Step:
+def _own_row(lake: StoreState, me: Local, rules: Rules, guard: str) -> Step:
     """Acknowledges the row in the staging token; writes one from beneath there again."""
     if me.at == 0 or not rules.has(guard):
         return "finds its own row", lake.acknowledges(me.number), me.ends(), None
@@ -216,7 +216,7 @@ def _own_row(lake: Lake, me: Local, rules: Rules, guard: str) -> Step:
     return "finds its own row beneath", lake, me._replace(pc="set"), None
 
 
-def _refuse(lake: Lake, me: Local, rules: Rules, why: str) -> Step:
+def _refuse(lake: StoreState, me: Local, rules: Rules, why: str) -> Step:
     """Says that nothing was done; once its row was there, that the outcome is unknown."""
     if me.wrote and rules.has("written is unknown"):
         return f"{why}; outcome unknown", lake, me.ends(), None
@@ -224,7 +224,7 @@ def _refuse(lake: Lake, me: Local, rules: Rules, why: str) -> Step:
     return f"{why}: is refused", told, me.ends(), None
 
 
-def _set(lake: Lake, me: Local, rules: Rules) -> Step:
+def _set(lake: StoreState, me: Local, rules: Rules) -> Step:
     """Sets the row if it is still the one that was read; otherwise sees the row that won."""
     token = me.record.staging
     there = lake.tokens[token]

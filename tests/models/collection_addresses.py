@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 
 from tests.models.exploring import Explored, Next, explore
 
-__all__ = ["ADDRESS_GUARDS", "AddressModel", "Lake", "Process"]
+__all__ = ["ADDRESS_GUARDS", "AddressModel", "StoreState", "Process"]
 
 ADDRESS_GUARDS = {
     "age": "a write is acknowledged only if its address is young",
@@ -35,7 +35,7 @@ _NO, _DOUBTFUL, _ACKED = 0, 1, 2
 
 
 @dataclass(frozen=True, slots=True)
-class Lake:
+class StoreState:
     """The store. Numbers stand for tokens; a reference to the address is `_NO`, `_DOUBTFUL` or `_ACKED`.
 
     Attributes:
@@ -54,12 +54,12 @@ class Lake:
     commits: int = _NO
     rows: tuple[int, ...] = (_NO, _NO, _NO, _NO)
 
-    def with_row(self, token: int, value: int) -> Lake:
+    def with_row(self, token: int, value: int) -> StoreState:
         rows = list(self.rows)
         rows[token] = value
         return replace(self, rows=tuple(rows))
 
-    def seal(self) -> Lake:
+    def seal(self) -> StoreState:
         """The staging token becomes the newest sealed one."""
         return replace(self, staging=self.staging + 1, sealed=(self.staging, *self.sealed))
 
@@ -95,7 +95,7 @@ class Process:
     is_second: bool = False
 
 
-State = tuple[Lake, tuple[Process, ...]]
+State = tuple[StoreState, tuple[Process, ...]]
 
 _ORDER = ("uploads", "record", "tokens", "compacted", "commits")
 
@@ -110,7 +110,9 @@ class AddressModel:
         looks: how often roots are read before a deletion: 2 as in Tarn; 1 shows that each look is right by itself.
     """
 
-    def __init__(self, start: Lake, processes: tuple[str, ...], *off: str, looks: int = 2) -> None:
+    def __init__(
+        self, start: StoreState, processes: tuple[str, ...], *off: str, looks: int = 2
+    ) -> None:
         assert not set(off) - set(ADDRESS_GUARDS), off
         self._off = set(off)
         self._looks = looks
@@ -142,7 +144,9 @@ class AddressModel:
 
     # ---- writers
 
-    def _put(self, lake: Lake, me: Process, _: object) -> Iterator[tuple[str, Lake, Process]]:
+    def _put(
+        self, lake: StoreState, me: Process, _: object
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         """Stages the address; the block is written."""
         if me.pc == "begin":
             if self._is_refused(lake):
@@ -159,13 +163,15 @@ class AddressModel:
         else:
             yield "is acknowledged", lake.with_row(me.token, _ACKED), replace(me, pc="end")
 
-    def _is_refused(self, lake: Lake) -> bool:
+    def _is_refused(self, lake: StoreState) -> bool:
         if lake.is_ahead:  # it never seems old
             return self._has("age") and self._has("not ahead")
         limit = 1 if self._has("cutoff above limit") else 2
         return self._has("age") and lake.age >= limit
 
-    def _copy(self, lake: Lake, me: Process, rest: object) -> Iterator[tuple[str, Lake, Process]]:
+    def _copy(
+        self, lake: StoreState, me: Process, rest: object
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         """Copies the reference that the branch has to another path, which is not overwritten by a reset."""
         if me.pc == "begin":
             if lake.visible:
@@ -176,13 +182,15 @@ class AddressModel:
             yield from self._put(lake, me, rest)
 
     def _copy_committed(
-        self, lake: Lake, me: Process, rest: object
-    ) -> Iterator[tuple[str, Lake, Process]]:
+        self, lake: StoreState, me: Process, rest: object
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         """A branch, a reset or a cherry-pick onto a commit of any age: the head names it again."""
         if lake.commits and not lake.head:
             yield "names the commit again", replace(lake, head=lake.commits), replace(me, pc="end")
 
-    def _complete(self, lake: Lake, me: Process, _: object) -> Iterator[tuple[str, Lake, Process]]:
+    def _complete(
+        self, lake: StoreState, me: Process, _: object
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         """Completes an upload: its record keeps the address; so the age is not checked."""
         if me.pc == "begin":
             yield f"will use T{lake.staging}", lake, replace(me, pc="row", token=lake.staging)
@@ -201,8 +209,8 @@ class AddressModel:
     # ---- operations on the branch
 
     def _build(
-        self, lake: Lake, me: Process, *, is_commit: bool
-    ) -> Iterator[tuple[str, Lake, Process]]:
+        self, lake: StoreState, me: Process, *, is_commit: bool
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         if me.pc == "begin":
             sealed = lake.seal()
             began = replace(me, pc="scan", taken=sealed.sealed, compacted=sealed.compacted)
@@ -222,13 +230,19 @@ class AddressModel:
                 after = replace(after, compacted=_NO, head=me.listing, commits=me.listing)
             yield "publishes", after, replace(me, pc="end")
 
-    def _commit(self, lake: Lake, me: Process, _: object) -> Iterator[tuple[str, Lake, Process]]:
+    def _commit(
+        self, lake: StoreState, me: Process, _: object
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         yield from self._build(lake, me, is_commit=True)
 
-    def _compact(self, lake: Lake, me: Process, _: object) -> Iterator[tuple[str, Lake, Process]]:
+    def _compact(
+        self, lake: StoreState, me: Process, _: object
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         yield from self._build(lake, me, is_commit=False)
 
-    def _reset(self, lake: Lake, me: Process, _: object) -> Iterator[tuple[str, Lake, Process]]:
+    def _reset(
+        self, lake: StoreState, me: Process, _: object
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         """Discards what is uncommitted, and moves the head off its commit."""
         yield (
             "discards everything",
@@ -236,7 +250,9 @@ class AddressModel:
             replace(me, pc="end"),
         )
 
-    def _read(self, lake: Lake, me: Process, _: object) -> Iterator[tuple[str, Lake, Process]]:
+    def _read(
+        self, lake: StoreState, me: Process, _: object
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         if me.pc == "begin":
             if lake.visible == _ACKED:
                 yield "finds the address", lake, replace(me, pc="bytes")
@@ -258,8 +274,8 @@ class AddressModel:
         return tuple(order)
 
     def _collect(
-        self, lake: Lake, me: Process, processes: tuple[Process, ...]
-    ) -> Iterator[tuple[str, Lake, Process]]:
+        self, lake: StoreState, me: Process, processes: tuple[Process, ...]
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         if me.pc == "begin":
             judges = lake.age >= (2 if self._has("cutoff above limit") else 1)
             yield "begins", lake, replace(me, pc="roots", left=self._order(), judges=judges)
@@ -281,8 +297,8 @@ class AddressModel:
             yield from self._deletion(lake, me, processes)
 
     def _deletion(
-        self, lake: Lake, me: Process, processes: tuple[Process, ...]
-    ) -> Iterator[tuple[str, Lake, Process]]:
+        self, lake: StoreState, me: Process, processes: tuple[Process, ...]
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         if self._looks == 2 or self._is_calm(processes):
             yield "deletes the block", replace(lake, exists=False), replace(me, pc="end")
 
@@ -291,7 +307,7 @@ class AddressModel:
         readers = (each for each in processes if each.kind == "read")
         return not self._has("grace") or all(each.pc != "bytes" for each in readers)
 
-    def _root(self, lake: Lake, me: Process) -> tuple[str, Lake, Process]:
+    def _root(self, lake: StoreState, me: Process) -> tuple[str, StoreState, Process]:
         """Reads one stage; the tokens one by one."""
         stage, left = me.left[0], me.left[1:]
         is_there = False

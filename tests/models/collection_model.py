@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import sys
 
-from tests.models.collection_addresses import ADDRESS_GUARDS, AddressModel, Lake
+from tests.models.collection_addresses import ADDRESS_GUARDS, AddressModel, StoreState
 from tests.models.collection_fences import (
     FENCE_GUARDS,
     FENCE_SCENARIO_OF,
@@ -26,28 +26,28 @@ __all__ = ["GUARDS", "SCENARIOS", "explored"]
 
 GUARDS = ADDRESS_GUARDS | FENCE_GUARDS
 
-_STAGED = Lake(age=2, rows=(2, 0, 0, 0))
+_STAGED = StoreState(age=2, rows=(2, 0, 0, 0))
 
-SCENARIOS: dict[str, tuple[Lake, tuple[str, ...]]] = {
-    "a put and a commit": (Lake(), ("put", "commit")),
+SCENARIOS: dict[str, tuple[StoreState, tuple[str, ...]]] = {
+    "a put and a commit": (StoreState(), ("put", "commit")),
     "a put whose address is from the future, and a commit": (
-        Lake(is_ahead=True),
+        StoreState(is_ahead=True),
         ("put", "commit"),
     ),
-    "a put, a commit and a compaction": (Lake(), ("put", "commit", "compact")),
-    "a copy, a reset and a commit": (Lake(rows=(2, 0, 0, 0)), ("copy", "reset", "commit")),
+    "a put, a commit and a compaction": (StoreState(), ("put", "commit", "compact")),
+    "a copy, a reset and a commit": (StoreState(rows=(2, 0, 0, 0)), ("copy", "reset", "commit")),
     "an upload, a commit and a compaction": (
-        Lake(age=2, upload=True),
+        StoreState(age=2, upload=True),
         ("complete", "commit", "compact"),
     ),
     "a staged row, a commit and a compaction": (_STAGED, ("commit", "compact")),
     "a staged row, two compactions and a commit": (_STAGED, ("compact", "compact", "commit")),
     "a sealed row, a commit and a reader": (
-        Lake(age=2, staging=1, sealed=(0,), rows=(2, 0, 0, 0)),
+        StoreState(age=2, staging=1, sealed=(0,), rows=(2, 0, 0, 0)),
         ("commit", "read"),
     ),
     "a committed object, a reset and a branch onto the commit": (
-        Lake(age=2, commits=2, head=2),
+        StoreState(age=2, commits=2, head=2),
         ("reset", "copy_committed", "read"),
     ),
     "a staged row, a reset and a reader": (_STAGED, ("reset", "read", "commit")),

@@ -29,7 +29,7 @@ from collections import deque
 from collections.abc import Iterator
 from dataclasses import replace
 
-from tests.models.completion_state import UPLOAD, Attempt, Lake, Local, Token
+from tests.models.completion_state import UPLOAD, Attempt, Local, StoreState, Token
 
 STATES_MAX = 250_000
 
@@ -51,7 +51,7 @@ GUARDS = {
 }
 
 
-Step = tuple[str, Lake, Local]
+Step = tuple[str, StoreState, Local]
 
 
 class Model:
@@ -71,12 +71,12 @@ class Model:
 
     # ---- processes
 
-    def steps(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def steps(self, lake: StoreState, me: Local) -> Iterator[Step]:
         """Yields all next steps of one process."""
         if me.pc != "end":
             yield from getattr(self, f"_{me.kind}")(lake, me)
 
-    def _put(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _put(self, lake: StoreState, me: Local) -> Iterator[Step]:
         if me.pc == "begin":
             begun = replace(lake, before=(*lake.before, (me.number, lake.acked)))
             if lake.upload_acked:
@@ -99,11 +99,11 @@ class Model:
         else:
             yield "gives up", lake, replace(me, pc="end")
 
-    def _delete(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _delete(self, lake: StoreState, me: Local) -> Iterator[Step]:
         """A tombstone over an absent key: a row like a PUT's, which changes no commit."""
         yield from self._put(lake, me)
 
-    def _create(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _create(self, lake: StoreState, me: Local) -> Iterator[Step]:
         """A conditional write: on a new token, over an absent key."""
         if me.pc == "begin":
             lake = replace(lake, creations=lake.creations | {me.number})
@@ -134,7 +134,7 @@ class Model:
         else:
             yield "met a seal: its outcome is unknown", lake, replace(me, pc="end")
 
-    def _commit(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _commit(self, lake: StoreState, me: Local) -> Iterator[Step]:
         if me.pc == "begin":
             sealed = lake.seal()
             record = (sealed.staging, sealed.sealed, sealed.committed)
@@ -163,7 +163,7 @@ class Model:
             else:
                 yield "meets another commit", lake, replace(me, pc="end")
 
-    def _merge(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _merge(self, lake: StoreState, me: Local) -> Iterator[Step]:
         """Brings another value if the sealed tokens hold nothing, and replaces the staging token (rule 9)."""
         if me.pc == "begin":
             begun = replace(
@@ -194,13 +194,13 @@ class Model:
         else:
             yield "met another record", lake, replace(me, pc="end")
 
-    def _complete(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _complete(self, lake: StoreState, me: Local) -> Iterator[Step]:
         step = getattr(self, f"_at_{me.pc.replace(' ', '_')}")
         yield from step(lake, me)
 
     # The first attempt writes plainly, with a note.
 
-    def _at_begin(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_begin(self, lake: StoreState, me: Local) -> Iterator[Step]:
         if not lake.upload_began:
             lake = replace(lake, upload_began=True, acked_before_upload=lake.acked)
         at = replace(me, version=lake.version)
@@ -215,7 +215,7 @@ class Model:
         else:
             yield "reads the upload", lake, replace(at, pc="designate", token=lake.staging)
 
-    def _at_designate(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_designate(self, lake: StoreState, me: Local) -> Iterator[Step]:
         assert me.token is not None
         if lake.version != me.version and self.has("designates"):
             yield from self._again(lake, me, "another attempt was quicker")
@@ -228,12 +228,12 @@ class Model:
             replace(me, pc="write", version=begun.version, tries_of=attempts),
         )
 
-    def _at_write(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_write(self, lake: StoreState, me: Local) -> Iterator[Step]:
         assert me.token is not None
         written = lake.with_token(me.token, Token(UPLOAD, note=True))
         yield f"writes its row to T{me.token}", written, replace(me, pc="check")
 
-    def _at_check(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_check(self, lake: StoreState, me: Local) -> Iterator[Step]:
         if lake.staging == me.token or not self.has("rechecks"):
             yield "its token still takes writes", lake, replace(me, pc="answer")
         elif self.has("compares"):
@@ -245,12 +245,12 @@ class Model:
 
     # Every later attempt uses compare-and-set, and first settles the outcome of the earlier ones.
 
-    def _at_record(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_record(self, lake: StoreState, me: Local) -> Iterator[Step]:
         record = (lake.staging, lake.sealed, lake.committed)
         order = ("row", "look", "first decide")
         yield "reads the record", lake, replace(me, pc="row", record=record, order=order)
 
-    def _at_first_decide(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_first_decide(self, lake: StoreState, me: Local) -> Iterator[Step]:
         """Before anything is sealed: the upload landed, and its row or a newer one is in the staging token."""
         is_done = me.fate == "landed" and me.row is not None
         if not is_done or (lake.staging, lake.sealed, lake.committed) != me.record:
@@ -263,7 +263,7 @@ class Model:
             pc = "answer" if me.row == UPLOAD else "answer covered"
             yield "it landed, and its token takes writes", lake, replace(me, pc=pc)
 
-    def _at_fence(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_fence(self, lake: StoreState, me: Local) -> Iterator[Step]:
         plain = {each.token for each in me.tries_of if not each.by_compare}
         if self.has("fences") and lake.staging in plain:
             lake = lake.seal()
@@ -275,14 +275,14 @@ class Model:
             replace(me, pc=order[0], record=record, order=(*order, "decide")),
         )
 
-    def _at_row(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_row(self, lake: StoreState, me: Local) -> Iterator[Step]:
         assert me.record is not None
         staging = me.record[0]
         row = lake.tokens[staging].row
         found = replace(me, pc=_after(me), row=row, read=row, newest_in=staging)
         yield f"its staging token has {row}", lake, found
 
-    def _at_look(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_look(self, lake: StoreState, me: Local) -> Iterator[Step]:
         assert me.record is not None
         named = (me.record[0], *me.record[1])
         fates = {each.token: self._fate(lake, each, named) for each in me.tries_of}
@@ -296,7 +296,7 @@ class Model:
             replace(me, pc=_after(me), fate=fate, landed=landed),
         )
 
-    def _at_beneath(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_beneath(self, lake: StoreState, me: Local) -> Iterator[Step]:
         assert me.record is not None
         if me.row is not None:
             yield "no need to look beneath", lake, replace(me, pc="decide")
@@ -305,7 +305,7 @@ class Model:
         newest = me.record[2] if token is None else lake.tokens[token].row
         yield f"newest is {newest}", lake, replace(me, pc="decide", read=newest, newest_in=token)
 
-    def _at_decide(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_decide(self, lake: StoreState, me: Local) -> Iterator[Step]:
         assert me.record is not None
         assert me.read is not None
         if self.has("verifies") and (lake.staging, lake.sealed, lake.committed) != me.record:
@@ -355,7 +355,7 @@ class Model:
                 replace(me, pc="extend", token=me.record[0], value=UPLOAD),
             )
 
-    def _at_extend(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_extend(self, lake: StoreState, me: Local) -> Iterator[Step]:
         assert me.token is not None
         if lake.version != me.version and self.has("designates"):
             yield from self._again(lake, me, "another attempt was quicker")
@@ -368,7 +368,7 @@ class Model:
             replace(me, pc="set", version=begun.version, tries_of=attempts, has_designated=True),
         )
 
-    def _at_set(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_set(self, lake: StoreState, me: Local) -> Iterator[Step]:
         assert me.token is not None
         if self.has("compares") and lake.tokens[me.token].row != me.row:
             if me.has_designated or not self.has("own attempt"):
@@ -383,22 +383,22 @@ class Model:
                 replace(me, pc="set done"),
             )
 
-    def _at_withdraw(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_withdraw(self, lake: StoreState, me: Local) -> Iterator[Step]:
         if lake.attempts[-1:] == me.tries_of[-1:]:
             lake = replace(lake, attempts=lake.attempts[:-1], version=lake.version + 1)
         yield from self._again(lake, me, "withdraws the last attempt")
 
-    def _at_set_done(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_set_done(self, lake: StoreState, me: Local) -> Iterator[Step]:
         if lake.staging == me.token:
             yield "its token still takes writes", lake, replace(me, pc="answer")
         else:
             yield from self._again(lake, me, "its token was sealed meanwhile", pc="record")
 
-    def _at_answer(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_answer(self, lake: StoreState, me: Local) -> Iterator[Step]:
         done = replace(lake, completed=True, version=lake.version + 1)
         yield "records the answer", self._told(done), replace(me, pc="end")
 
-    def _at_answer_covered(self, lake: Lake, me: Local) -> Iterator[Step]:
+    def _at_answer_covered(self, lake: StoreState, me: Local) -> Iterator[Step]:
         if lake.version != me.version and not lake.completed and self.has("unchanged"):
             yield from self._again(lake, me, "another attempt began")
         else:
@@ -409,7 +409,7 @@ class Model:
         tokens = {each.token for each in me.tries_of if each.by_compare}
         return self.has("rivals") and me.row != UPLOAD and me.newest_in in tokens
 
-    def _fate(self, lake: Lake, attempt: Attempt, named: tuple[int, ...]) -> str:
+    def _fate(self, lake: StoreState, attempt: Attempt, named: tuple[int, ...]) -> str:
         """Returns the fate of an earlier attempt, according to the token that it was to write to."""
         token = lake.tokens[attempt.token]
         if attempt.token not in named:
@@ -422,7 +422,7 @@ class Model:
             return "unknown" if self.has("notes") else "not landed"
         return "landed" if token.note else "not landed"
 
-    def _again(self, lake: Lake, me: Local, why: str, pc: str = "begin") -> Iterator[Step]:
+    def _again(self, lake: StoreState, me: Local, why: str, pc: str = "begin") -> Iterator[Step]:
         if me.tries < self.tries + 1:
             again = replace(me, pc=pc, tries=me.tries + 1, record=None, read=None, row=None)
             again = replace(again, fate="", landed=frozenset(), newest_in=None)
@@ -431,12 +431,12 @@ class Model:
             yield f"{why}: gives up", lake, replace(me, pc="end")
 
     @staticmethod
-    def _told(lake: Lake) -> Lake:
+    def _told(lake: StoreState) -> StoreState:
         return replace(lake, upload_acked=True)
 
     # ---- promises
 
-    def broken(self, lake: Lake) -> str | None:
+    def broken(self, lake: StoreState) -> str | None:
         """Returns the promise that a state breaks."""
         shown = lake.visible()
         if shown == UPLOAD and (twice := lake.undone):
@@ -460,8 +460,8 @@ class Model:
 
     def check(self, states_max: int = STATES_MAX) -> tuple[str | None, int, list[str]]:
         """Explores all states; returns the first broken promise, the number of states, and the steps to it."""
-        start = (Lake(), self.locals)
-        seen: dict[tuple[Lake, tuple[Local, ...]], tuple[object, str] | None] = {start: None}
+        start = (StoreState(), self.locals)
+        seen: dict[tuple[StoreState, tuple[Local, ...]], tuple[object, str] | None] = {start: None}
         queue = deque([start])
         while queue:
             state = queue.popleft()

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-__all__ = ["UPLOAD", "Attempt", "Lake", "Local", "Token"]
+__all__ = ["UPLOAD", "Attempt", "StoreState", "Local", "Token"]
 
 UPLOAD = -1
 
@@ -29,7 +29,7 @@ class Attempt:
 
 
 @dataclass(frozen=True)
-class Lake:
+class StoreState:
     """Branch record, tokens, upload record, and the answers to clients."""
 
     staging: int = 0
@@ -69,7 +69,7 @@ class Lake:
                 return row
         return self.committed
 
-    def looked_at(self) -> Lake:
+    def looked_at(self) -> StoreState:
         """Returns the same state, with the values that readers saw."""
         shown = self.visible()
         if self.upload_acked and shown in self.acked and not self.was_covered:
@@ -83,12 +83,12 @@ class Lake:
             return replace(self, replaced_upload=self.replaced_upload | {shown})
         return self
 
-    def with_token(self, number: int, token: Token) -> Lake:
+    def with_token(self, number: int, token: Token) -> StoreState:
         """Changes the rows of one token."""
         tokens = self.tokens
         return replace(self, tokens=(*tokens[:number], token, *tokens[number + 1 :]))
 
-    def seal(self) -> Lake:
+    def seal(self) -> StoreState:
         """Adds a new staging token above the old one."""
         return replace(
             self,

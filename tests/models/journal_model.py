@@ -35,10 +35,10 @@ from tests.models.journal_state import (
     JOURNAL_GUARDS,
     Change,
     Event,
-    Lake,
     Record,
     Row,
     Rules,
+    StoreState,
     Told,
 )
 
@@ -68,14 +68,14 @@ class Local(NamedTuple):
     rows: frozenset[Event] = frozenset()
     changes: frozenset[Change] = frozenset()
     change: Change | None = None
-    saved: Lake | None = None
+    saved: StoreState | None = None
 
     def ends(self) -> Local:
         return Local(self.kind, self.number, "end")
 
 
-Step = tuple[str, Lake, Local]
-State = tuple[Lake, tuple[Local, ...]]
+Step = tuple[str, StoreState, Local]
+State = tuple[StoreState, tuple[Local, ...]]
 Scenario = tuple[str, ...]
 """The kind of each process; one with `then` begins after the process before it has ended."""
 
@@ -83,7 +83,7 @@ Scenario = tuple[str, ...]
 # ---- writers
 
 
-def put(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def put(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Writes the key (rule 1). As on Cassandra, it reads the order of the row first, and writes a greater one."""
     if me.pc == "begin":
         if (record := lake.record) is not None:
@@ -108,7 +108,7 @@ def put(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield from _checked(lake, me)
 
 
-def _checked(lake: Lake, me: Local) -> Iterator[Step]:
+def _checked(lake: StoreState, me: Local) -> Iterator[Step]:
     """Reads the record again: acknowledges, writes again, or ends with an unknown outcome."""
     record = lake.record
     if record is None or lake.change.life != me.life:
@@ -127,7 +127,7 @@ def _event(me: Local, rules: Rules) -> Event:
     return Event(me.token, me.number * 10 + attempt, me.order, me.number, me.time)
 
 
-def create(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def create(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Writes the key if it is absent: a compare-and-set in a token of registers (rule 3)."""
     if me.pc == "begin":
         if lake.record is not None and lake.visible == 0:
@@ -153,13 +153,13 @@ def create(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 # ---- the record
 
 
-def _change(lake: Lake, me: Local, rules: Rules, record: Record | None, pc: str) -> Step:
+def _change(lake: StoreState, me: Local, rules: Rules, record: Record | None, pc: str) -> Step:
     """Changes the record, with its event; `pc` is the next step."""
     change = Change(lake.change.life, lake.change.sequence + 1, record)
     return _changed(lake, me, rules, change, pc)
 
 
-def _changed(lake: Lake, me: Local, rules: Rules, change: Change, pc: str) -> Step:
+def _changed(lake: StoreState, me: Local, rules: Rules, change: Change, pc: str) -> Step:
     after = lake._replace(change=change).seen()
     if rules.has("record's event"):
         return "", after._replace(waiting=after.waiting | {change}), me._replace(pc=pc)
@@ -167,14 +167,14 @@ def _changed(lake: Lake, me: Local, rules: Rules, change: Change, pc: str) -> St
     return "", after, mine
 
 
-def _late_event(lake: Lake, me: Local) -> Iterator[Step]:
+def _late_event(lake: StoreState, me: Local) -> Iterator[Step]:
     """Without the guard "record's event": a request of its own."""
     after = lake._replace(waiting=lake.waiting | me.changes)
     mine = me._replace(pc=me.pc.removeprefix("event, then "), changes=frozenset())
     yield "writes the event of the record", after, mine.ends() if mine.pc == "end" else mine
 
 
-def _seal(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def _seal(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Registers a token, then seals: the first two steps of a commit."""
     record = lake.record
     if record is None or len(lake.rows) >= _TOKENS_MAX:
@@ -195,17 +195,17 @@ def _seal(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield f"seals T{record.staging}", after, mine
 
 
-def commit(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def commit(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Seals, reads the sealed rows, and publishes (rule 4)."""
     yield from _fold(lake, me, rules, is_commit=True)
 
 
-def compact(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def compact(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """As a commit, but leaves the rows uncommitted, in a compacted listing (rule 6)."""
     yield from _fold(lake, me, rules, is_commit=False)
 
 
-def _fold(lake: Lake, me: Local, rules: Rules, *, is_commit: bool) -> Iterator[Step]:
+def _fold(lake: StoreState, me: Local, rules: Rules, *, is_commit: bool) -> Iterator[Step]:
     record = lake.record
     if me.pc in {"begin", "seal"}:
         if me.pc == "begin" and len(lake.rows) >= _TOKENS_MAX:
@@ -242,7 +242,7 @@ def _is_other(record: Record, taken: tuple[int, ...]) -> bool:
     return record.sealed[len(record.sealed) - len(taken) :] != taken
 
 
-def reset(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def reset(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Registers a token, then discards all uncommitted changes (rule 10)."""
     record = lake.record
     if record is None or len(lake.rows) > _TOKENS_MAX:
@@ -261,7 +261,7 @@ def reset(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield "resets", after, mine.ends() if mine.pc == "end" else mine
 
 
-def remake(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def remake(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Deletes the branch and makes it again: another branch of the name."""
     if me.pc == "begin":
         if lake.record is not None:
@@ -282,7 +282,7 @@ def remake(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 # ---- the drain, and what depends on it
 
 
-def drain(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def drain(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Passes over the branch, for ever. Two of them are two holders of one lease.
 
     A pass reads the record, the rows of the tokens from the oldest to the newest, and the record again, with its
@@ -311,7 +311,7 @@ def drain(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
         yield from _pass_ends(lake, me, rules)
 
 
-def _pass_begins(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def _pass_begins(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     epoch = len(lake.told) - 1
     told = lake.told[epoch]
     named = set(lake.record.tokens if lake.record is not None else ())
@@ -334,7 +334,7 @@ def _last_steps(rules: Rules) -> tuple[str, ...]:
     return (*rows, "file", "remove", "drop", "begin")
 
 
-def _pass_ends(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def _pass_ends(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     steps = _last_steps(rules)
     told = lake.told[me.epoch]
     then = me._replace(pc=steps[steps.index(me.pc) + 1])
@@ -365,11 +365,11 @@ def _idle(me: Local) -> Local:
     return Local(me.kind, me.number) if me.pc == "begin" else me
 
 
-def _rows_of(lake: Lake, token: int) -> frozenset[Event]:
+def _rows_of(lake: StoreState, token: int) -> frozenset[Event]:
     return frozenset(event for event in lake.events if event.token == token)
 
 
-def sweep(lake: Lake, me: Local, rules: Rules, others: tuple[Local, ...]) -> Iterator[Step]:
+def sweep(lake: StoreState, me: Local, rules: Rules, others: tuple[Local, ...]) -> Iterator[Step]:
     """Finds blocks that nothing refers to, and deletes them; one that is young, or under way, is left alone."""
     if me.pc == "begin":
         ended = {write for write, _ in lake.began} - {each.number for each in others}
@@ -388,13 +388,13 @@ def sweep(lake: Lake, me: Local, rules: Rules, others: tuple[Local, ...]) -> Ite
             yield f"deletes the block of {me.value}", after, me.ends()
 
 
-def _roots(lake: Lake) -> set[int]:
+def _roots(lake: StoreState) -> set[int]:
     rows = (lake.rows[token] for token in (lake.record.tokens if lake.record else ()))
     beneath = {lake.record.beneath} if lake.record else set()
     return {row.value for row in rows if row is not None} | beneath | lake.commits
 
 
-def restore(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
+def restore(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     """Saves the store; later the store is lost, and is filled from what was saved. A new epoch begins."""
     if me.pc == "begin":
         yield "saves the store", lake, me._replace(pc="restore", saved=lake)
@@ -430,7 +430,7 @@ def restore(lake: Lake, me: Local, rules: Rules) -> Iterator[Step]:
 
 # ---- exploring
 
-_PROCESSES: dict[str, Callable[[Lake, Local, Rules], Iterator[Step]]] = {
+_PROCESSES: dict[str, Callable[[StoreState, Local, Rules], Iterator[Step]]] = {
     "put": put,
     "create": create,
     "commit": commit,
@@ -505,22 +505,22 @@ def check(scenario: Scenario, *off: str, states_max: int = 1_000_000) -> Explore
     return explore(_start(scenario), partial(_successors, rules, rules.broken), states_max)
 
 
-def reach(scenario: Scenario, goal: Callable[[Lake], bool]) -> Explored:
+def reach(scenario: Scenario, goal: Callable[[StoreState], bool]) -> Explored:
     """Explores a scenario with all guards on, until a state satisfies `goal` ("reached")."""
     judge = partial(_reached, goal)
     return explore(_start(scenario), partial(_successors, Rules(frozenset()), judge))
 
 
-def _reached(goal: Callable[[Lake], bool], lake: Lake) -> str | None:
+def _reached(goal: Callable[[StoreState], bool], lake: StoreState) -> str | None:
     return "reached" if goal(lake) else None
 
 
 def _start(scenario: Scenario) -> State:
-    return Lake(), tuple(Local(kind, number) for number, kind in enumerate(scenario, 1))
+    return StoreState(), tuple(Local(kind, number) for number, kind in enumerate(scenario, 1))
 
 
 def _successors(
-    rules: Rules, judge: Callable[[Lake], str | None], state: State
+    rules: Rules, judge: Callable[[StoreState], str | None], state: State
 ) -> Iterator[Next[State]]:
     lake, locals_ = state
     for at, me in enumerate(locals_):

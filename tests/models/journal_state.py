@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-__all__ = ["JOURNAL_GUARDS", "Change", "Event", "Lake", "Record", "Row", "Rules", "Told"]
+__all__ = ["JOURNAL_GUARDS", "Change", "Event", "StoreState", "Record", "Row", "Rules", "Told"]
 
 JOURNAL_GUARDS = {
     # Writers.
@@ -110,7 +110,7 @@ class Told(NamedTuple):
         return any(each.record and token in each.record.tokens for each in self.changes)
 
 
-class Lake(NamedTuple):
+class StoreState(NamedTuple):
     """The store, the bucket, and the answers.
 
     Attributes:
@@ -159,36 +159,36 @@ class Lake(NamedTuple):
         rows = (self.rows[token] for token in self.record.tokens)
         return next((row.value for row in rows if row is not None), self.record.beneath)
 
-    def seen(self) -> Lake:
+    def seen(self) -> StoreState:
         """Remembers what readers can see now."""
         return self._replace(shown=self.shown | {(self.change.life, self.visible)})
 
-    def with_token(self) -> tuple[Lake, int]:
+    def with_token(self) -> tuple[StoreState, int]:
         """Adds a token that no record names yet."""
         return self._replace(rows=(*self.rows, None)), len(self.rows)
 
-    def with_row(self, token: int, row: Row) -> Lake:
+    def with_row(self, token: int, row: Row) -> StoreState:
         """Writes a row; the greatest counts."""
         now = self.rows[token]
         if token in self.dropped or (now is not None and now >= row):
             return self
         return self._replace(rows=(*self.rows[:token], row, *self.rows[token + 1 :])).seen()
 
-    def with_event(self, event: Event) -> Lake:
+    def with_event(self, event: Event) -> StoreState:
         """Writes an event over the one with the same key."""
         if event.token in self.dropped:
             return self
         same = {e for e in self.events if (e.token, e.number) == (event.token, event.number)}
         return self._replace(events=(self.events - same) | {event})
 
-    def tells(self, epoch: int, told: Told) -> Lake:
+    def tells(self, epoch: int, told: Told) -> StoreState:
         """Writes a file of an epoch."""
         return self._replace(told=(*self.told[:epoch], told, *self.told[epoch + 1 :]))
 
-    def acknowledges(self, write: int, token: int) -> Lake:
+    def acknowledges(self, write: int, token: int) -> StoreState:
         return self._replace(acked=self.acked | {write}, homes=self.homes | {(write, token)})
 
-    def excuses(self) -> Lake:
+    def excuses(self) -> StoreState:
         """Excuses all writes that have begun."""
         return self._replace(excused=self.excused | {write for write, _ in self.began})
 
@@ -203,7 +203,7 @@ class Rules:
     def has(self, guard: str) -> bool:
         return guard not in self._off
 
-    def rebuilt(self, lake: Lake) -> tuple[int, int | None]:
+    def rebuilt(self, lake: StoreState) -> tuple[int, int | None]:
         """The life and the value that a rebuild from the bucket gives; it reads nothing else."""
         told = lake.told[-1]
         if not self.has("epoch"):
@@ -245,7 +245,7 @@ class Rules:
             default=None,
         )
 
-    def broken(self, lake: Lake) -> str | None:
+    def broken(self, lake: StoreState) -> str | None:
         """The promise that a state breaks, if the store were lost now."""
         told = lake.told[-1]
         life, value = self.rebuilt(lake)

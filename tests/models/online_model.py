@@ -46,7 +46,7 @@ _ABSENT = 0
 
 
 @dataclass(frozen=True, slots=True)
-class Lake:
+class StoreState:
     """The store, and what the replica of the writers remembers.
 
     Attributes:
@@ -77,7 +77,7 @@ class Lake:
     born: int = -1
     queued: int = -1
 
-    def with_row(self, token: int, value: int) -> Lake:
+    def with_row(self, token: int, value: int) -> StoreState:
         return replace(self, rows=_replaced_at(self.rows, token, value))
 
     @property
@@ -112,7 +112,7 @@ class Process:
     noted: bool = False
 
 
-State = tuple[Lake, tuple[Process, ...]]
+State = tuple[StoreState, tuple[Process, ...]]
 
 SCENARIOS: dict[str, tuple[str, ...]] = {
     "two puts and a commit": ("put", "overwrite", "commit"),
@@ -146,7 +146,7 @@ class OnlineModel:
     def __init__(self, processes: tuple[str, ...], *off: str) -> None:
         assert not set(off) - set(ONLINE_GUARDS), off
         self._off = set(off)
-        self.start: State = (Lake(), tuple(map(Process, ("online", *processes))))
+        self.start: State = (StoreState(), tuple(map(Process, ("online", *processes))))
 
     def check(self, states_max: int = 900_000) -> Explored:
         """Explores every order of steps."""
@@ -174,7 +174,9 @@ class OnlineModel:
 
     # ---- writers
 
-    def _write(self, lake: Lake, me: Process, value: int) -> Iterator[tuple[str, Lake, Process]]:
+    def _write(
+        self, lake: StoreState, me: Process, value: int
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         if me.pc == "begin":
             began = replace(me, pc="row", token=lake.staging, known=lake.born)
             yield f"will use T{lake.staging}", lake, began
@@ -196,7 +198,7 @@ class OnlineModel:
                 after = replace(after, born=me.token)
             yield "is acknowledged", after, replace(me, pc="end")
 
-    def _ended(self, lake: Lake, me: Process, value: int) -> Lake:
+    def _ended(self, lake: StoreState, me: Process, value: int) -> StoreState:
         """Queues object 1 if this write ends it."""
         known = me.known if self._has("known before") else lake.born
         is_here = known == me.token or not self._has("same token")
@@ -204,21 +206,29 @@ class OnlineModel:
             return lake
         return replace(lake, born=-1, queued=known)
 
-    def _put(self, lake: Lake, me: Process, _: object) -> Iterator[tuple[str, Lake, Process]]:
+    def _put(
+        self, lake: StoreState, me: Process, _: object
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         """Stages object 1."""
         yield from self._write(lake, me, 1)
 
-    def _overwrite(self, lake: Lake, me: Process, _: object) -> Iterator[tuple[str, Lake, Process]]:
+    def _overwrite(
+        self, lake: StoreState, me: Process, _: object
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         """Stages another object."""
         yield from self._write(lake, me, 2)
 
-    def _delete(self, lake: Lake, me: Process, _: object) -> Iterator[tuple[str, Lake, Process]]:
+    def _delete(
+        self, lake: StoreState, me: Process, _: object
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         if me.pc == "begin" and lake.visible in {_ABSENT, _GONE}:
             yield "finds nothing", lake, replace(me, pc="end")
         else:
             yield from self._write(lake, me, _GONE)
 
-    def _copy(self, lake: Lake, me: Process, _: object) -> Iterator[tuple[str, Lake, Process]]:
+    def _copy(
+        self, lake: StoreState, me: Process, _: object
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         """Copies object 1 to another path; its row there is acknowledged at once."""
         if me.pc == "begin":
             if lake.visible == 1:
@@ -237,7 +247,9 @@ class OnlineModel:
 
     # ---- others
 
-    def _commit(self, lake: Lake, me: Process, _: object) -> Iterator[tuple[str, Lake, Process]]:
+    def _commit(
+        self, lake: StoreState, me: Process, _: object
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         if me.pc == "begin":
             if lake.staging + 1 < len(lake.rows):
                 sealed = (lake.staging, *lake.sealed)
@@ -254,14 +266,18 @@ class OnlineModel:
             after = replace(lake, sealed=kept, head=listing, commits=lake.commits | {listing})
             yield "publishes", after, replace(me, pc="end")
 
-    def _read(self, lake: Lake, me: Process, _: object) -> Iterator[tuple[str, Lake, Process]]:
+    def _read(
+        self, lake: StoreState, me: Process, _: object
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         if me.pc == "begin":
             if lake.visible == 1:
                 yield "finds it", lake, replace(me, pc="bytes")
         else:
             yield "reads the block", lake, replace(me, pc="end")
 
-    def _backup(self, lake: Lake, me: Process, _: object) -> Iterator[tuple[str, Lake, Process]]:
+    def _backup(
+        self, lake: StoreState, me: Process, _: object
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         """Holds collections, saves the rows; when it has ended, the bucket has what it saved."""
         if me.pc == "begin":
             yield "holds", replace(lake, is_held=True), replace(me, pc="rows")
@@ -274,8 +290,8 @@ class OnlineModel:
     # ---- the deleter
 
     def _online(
-        self, lake: Lake, me: Process, processes: tuple[Process, ...]
-    ) -> Iterator[tuple[str, Lake, Process]]:
+        self, lake: StoreState, me: Process, processes: tuple[Process, ...]
+    ) -> Iterator[tuple[str, StoreState, Process]]:
         if me.pc == "begin":
             if lake.queued >= 0:
                 noted = lake.notes[lake.queued] and self._has("notes are read")

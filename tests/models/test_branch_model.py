@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 from tests.models.branch_model import GUARDS, HOLDS, MISSED_BY, Scenario, check, reach
-from tests.models.branch_state import Lake
+from tests.models.branch_state import StoreState
 
 
 @pytest.mark.parametrize("scenario", HOLDS, ids="+".join)
@@ -16,12 +16,12 @@ def test_with_all_guards_every_promise_holds(scenario: Scenario) -> None:
     assert found.is_complete
 
 
-def head(lake: Lake) -> int:
+def head(lake: StoreState) -> int:
     return lake.commits[lake.record.commit][0]
 
 
 # A model without steps keeps every promise, so each process must be able to finish its work.
-REACHED: dict[str, tuple[Scenario, Callable[[Lake], bool]]] = {
+REACHED: dict[str, tuple[Scenario, Callable[[StoreState], bool]]] = {
     "a put is committed and its token dropped": (
         ("put", "commit"),
         lambda lake: lake.acked == {1} and head(lake) == 1 and not any(lake.tokens),

@@ -14,7 +14,7 @@ from tests.models.journal_model import (
     check,
     reach,
 )
-from tests.models.journal_state import Lake
+from tests.models.journal_state import StoreState
 
 
 @pytest.mark.parametrize("scenario", HOLDS, ids="+".join)
@@ -31,12 +31,12 @@ def test_larger_scenarios_break_no_promise(scenario: Scenario) -> None:
     assert found.broken is None, found.steps
 
 
-def told(lake: Lake, value: int) -> bool:
+def told(lake: StoreState, value: int) -> bool:
     return any(event.value == value for event in lake.told[-1].rows)
 
 
 # A model without steps keeps every promise, so each process must be able to finish its work.
-REACHED: dict[str, tuple[Scenario, Callable[[Lake], bool]]] = {
+REACHED: dict[str, tuple[Scenario, Callable[[StoreState], bool]]] = {
     "a put is committed, its event drained, and its token dropped": (
         ("put", "commit", "drain"),
         lambda lake: lake.commits == {1} and told(lake, 1) and lake.dropped == {0},

@@ -11,7 +11,7 @@ from tests.mutants.killers import recorded
 from tests.mutants.mapping import TESTS
 from tests.mutants.written import WRITTEN
 
-_EACH = 8
+_EACH = 4
 
 
 @pytest.mark.timeout(600)

@@ -8,7 +8,7 @@ from unittest import mock
 
 import pytest
 from tests.sim.run import run_seed
-from tests.sim.test_checker_refusals import MAIN, Lake
+from tests.sim.test_checker_refusals import MAIN, CleanHistory
 from tests.support.check.history import OpKind, Outcome
 
 from tarn.client.entries import ListingPage
@@ -20,7 +20,7 @@ _SEED_WITH_PAGES = 111
 
 
 def test_a_path_that_the_differences_leave_out_has_the_value_of_the_head() -> None:
-    lake = Lake()
+    lake = CleanHistory()
     lake.did(OpKind.LIST, MAIN, "a", is_unchanged=True)
     lake.did(OpKind.LIST, MAIN, "b", is_unchanged=True)
     assert lake.broken() == []
@@ -31,7 +31,7 @@ def test_a_path_that_the_differences_leave_out_has_the_value_of_the_head() -> No
 
 
 def test_a_path_may_be_left_out_beside_its_write_and_beside_the_commit_of_the_write() -> None:
-    lake = Lake()
+    lake = CleanHistory()
     put = lake.begins(OpKind.PUT, MAIN, "b", 9)
     lake.did(OpKind.LIST, MAIN, "b", is_unchanged=True)
     lake.finish(put, Outcome.OK)
@@ -42,7 +42,7 @@ def test_a_path_may_be_left_out_beside_its_write_and_beside_the_commit_of_the_wr
 
 
 def test_a_common_prefix_stands_for_a_path_that_is_there() -> None:
-    lake = Lake()
+    lake = CleanHistory()
     lake.did(OpKind.PUT, MAIN, "d/e", 4)
     lake.did(OpKind.LIST, MAIN, "d/e", outcome=Outcome.INFO, below=("d/e", "d/f"))
     assert lake.broken() == []

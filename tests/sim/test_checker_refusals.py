@@ -17,7 +17,7 @@ from tarn.core.errors import Reason
 MAIN, DEV = "lake/main", "lake/dev"
 
 
-class Lake(History):
+class CleanHistory(History):
     """A history of one client without faults.
 
     `main` has committed a = 1 as `c1`; `dev` was made there, and has committed b = 2 as `c2`. Both are clean.
@@ -90,7 +90,7 @@ class Lake(History):
         return [each.invariant for each in check(self).violations]
 
 
-Act = Callable[[Lake], object]
+Act = Callable[[CleanHistory], object]
 
 
 def merge(reason: str, **more: Any) -> Act:
@@ -102,60 +102,60 @@ def both(*acts: Act) -> Act:
     return lambda lake: [act(lake) for act in acts]
 
 
-def main_changes_b(lake: Lake) -> None:
+def main_changes_b(lake: CleanHistory) -> None:
     lake.did(OpKind.PUT, MAIN, "b", 3)
     lake.committed(MAIN, "c3", "c1", a=1, b=3)
 
 
-def main_has_staged(lake: Lake) -> None:
+def main_has_staged(lake: CleanHistory) -> None:
     lake.did(OpKind.PUT, MAIN, "b", 3)
 
 
-def dev_is_removed(lake: Lake) -> None:
+def dev_is_removed(lake: CleanHistory) -> None:
     lake.did(OpKind.REMOVE, DEV)
     del lake.heads[DEV]
 
 
-def main_was_moved(lake: Lake) -> None:
+def main_was_moved(lake: CleanHistory) -> None:
     lake.did(OpKind.MOVE, MAIN, commit_id="c0", expected_id="c1", is_forced=True)
     lake.heads[MAIN] = "c0"
 
 
-def beside_a_reset(lake: Lake) -> None:
+def beside_a_reset(lake: CleanHistory) -> None:
     reset = lake.begins(OpKind.RESET, MAIN)
     lake.refused("BRANCH_RESET", OpKind.COMMIT, MAIN)
     lake.finish(reset, Outcome.OK)
 
 
-def after_a_reset(lake: Lake) -> None:
+def after_a_reset(lake: CleanHistory) -> None:
     lake.did(OpKind.RESET, MAIN)
     lake.refused("BRANCH_RESET", OpKind.COMMIT, MAIN)
 
 
-def beside_a_creation(lake: Lake) -> None:
+def beside_a_creation(lake: CleanHistory) -> None:
     creation = lake.begins(OpKind.CREATE, "lake/new", commit_id="c1")
     lake.refused("BRANCH_NOT_FOUND", OpKind.PUT, "lake/new", "b", 9)
     lake.finish(creation, Outcome.OK)
 
 
-def beside_other_writes(lake: Lake) -> None:
+def beside_other_writes(lake: CleanHistory) -> None:
     put = lake.begins(OpKind.PUT, MAIN, "b", 9)
     lake.refused("TOO_MANY_RETRIES", OpKind.COMMIT, MAIN)
     lake.finish(put, Outcome.OK)
 
 
-def dev_merged(lake: Lake) -> None:
+def dev_merged(lake: CleanHistory) -> None:
     op = lake.did(OpKind.MERGE, MAIN, source_id="c2", commit_id="m")
     lake.commits["m"] = Commit("m", f"#{op.number}", ("c1", "c2"), {"a": 1, "b": 2})
     lake.heads[MAIN] = "m"
 
 
-def main_is_removed(lake: Lake) -> None:
+def main_is_removed(lake: CleanHistory) -> None:
     lake.did(OpKind.REMOVE, MAIN)
     del lake.heads[MAIN]
 
 
-def merged_into_each_other(lake: Lake) -> None:
+def merged_into_each_other(lake: CleanHistory) -> None:
     main_changes_b(lake)
     lake.ops[-2].key = "c"
     lake.commits["c3"] = Commit("c3", lake.commits["c3"].message, ("c1",), {"a": 1, "c": 3})
@@ -166,7 +166,7 @@ def merged_into_each_other(lake: Lake) -> None:
         lake.heads[branch] = commit_id
 
 
-def expires(lake: Lake) -> None:
+def expires(lake: CleanHistory) -> None:
     lake.expired["c2"] = lake.clock
 
 
@@ -325,7 +325,7 @@ RIGHT: dict[str, Act] = {
 
 @pytest.mark.parametrize("act", WRONG.values(), ids=WRONG)
 def test_a_wrong_refusal_is_reported(act: Act) -> None:
-    lake = Lake()
+    lake = CleanHistory()
     assert lake.broken() == []
     act(lake)
     assert lake.broken() == ["I11"]
@@ -333,34 +333,34 @@ def test_a_wrong_refusal_is_reported(act: Act) -> None:
 
 @pytest.mark.parametrize("act", RIGHT.values(), ids=RIGHT)
 def test_a_right_refusal_is_accepted(act: Act) -> None:
-    lake = Lake()
+    lake = CleanHistory()
     act(lake)
     assert lake.broken() == []
 
 
 def test_a_head_that_a_refusal_names_is_a_read_of_the_head() -> None:
-    lake = Lake()
+    lake = CleanHistory()
     main_changes_b(lake)
     move("REF_MOVED", MAIN, expected_id="c0", told_id="c1")(lake)
     assert lake.broken() == ["I5"], "c3 was the head when the move began"
 
 
 def test_an_unsettled_write_may_be_the_change_of_a_dirty_branch() -> None:
-    lake = Lake()
+    lake = CleanHistory()
     lake.did(OpKind.PUT, MAIN, "b", 3, outcome=Outcome.INFO)
     merge("BRANCH_DIRTY")(lake)
     assert lake.broken() == []
 
 
 def test_an_unsettled_move_may_be_why_a_head_is_another_one() -> None:
-    lake = Lake()
+    lake = CleanHistory()
     lake.did(OpKind.MOVE, DEV, commit_id="c1", expected_id="c2", outcome=Outcome.INFO)
     move("REF_MOVED")(lake)
     assert lake.broken() == []
 
 
 def test_a_branch_that_was_removed_and_made_again_is_not_missing() -> None:
-    lake = Lake()
+    lake = CleanHistory()
     lake.did(OpKind.REMOVE, DEV)
     lake.did(OpKind.CREATE, DEV, commit_id="c2")
     lake.refused("BRANCH_NOT_FOUND", OpKind.PUT, DEV, "b", 9)
@@ -370,7 +370,7 @@ def test_a_branch_that_was_removed_and_made_again_is_not_missing() -> None:
 
 
 def test_a_read_of_a_missing_branch_is_judged_as_a_read() -> None:
-    lake = Lake()
+    lake = CleanHistory()
     lake.did(OpKind.GET, DEV, "b", GONE)
     assert lake.broken() == ["I1"] or lake.broken() == ["I2"]
 
@@ -463,7 +463,7 @@ def test_each_condition_is_tested_with_a_right_and_a_wrong_refusal(reason: str) 
 def _reasons_of(cases: dict[str, Act]) -> set[str]:
     found = set[str]()
     for act in cases.values():
-        lake = Lake()
+        lake = CleanHistory()
         act(lake)
         found |= {op.reason for op in lake.ops}
     return found

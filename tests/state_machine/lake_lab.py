@@ -29,7 +29,7 @@ from tarn_graveler.branch.leaps import LEAP_ROWS_MIN
 from tarn_graveler.config import open_committed
 from tarn_graveler.records.settings import RULES_CACHE_SECONDS
 
-__all__ = ["Lab", "running_lab"]
+__all__ = ["TwoReplicas", "running_lab"]
 
 _SECRET = bytes(range(32))
 _DROP_DELAY_SECONDS = 60.0
@@ -47,7 +47,7 @@ class LabClock(ShiftedClock):
 
 
 @dataclass(frozen=True)
-class Lab:
+class TwoReplicas:
     """Two replicas and their callers.
 
     Attributes:
@@ -85,7 +85,7 @@ class Lab:
 
 
 @asynccontextmanager
-async def running_lab(kv: Kv, folder: Path) -> AsyncIterator[Lab]:
+async def running_lab(kv: Kv, folder: Path) -> AsyncIterator[TwoReplicas]:
     """Yields two replicas on a store. Authorisation is real, in the same process."""
     clock = LabClock()
     ids = SystemIds(clock)
@@ -126,4 +126,4 @@ async def running_lab(kv: Kv, folder: Path) -> AsyncIterator[Lab]:
             replicas.append(replica)
             clients.append(GravelerClient(transport))
         key = (made.credential.access_key_id, made.secret_access_key)
-        yield Lab(tuple(clients), clock, tuple(replicas), auth_client, key, anonymous)
+        yield TwoReplicas(tuple(clients), clock, tuple(replicas), auth_client, key, anonymous)

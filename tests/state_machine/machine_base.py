@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, TypeVar
 
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
-from lake_lab import Lab
+from lake_lab import TwoReplicas
 from lake_model import Choice, LakeModel, RefusedError, Side
 
 from tarn.client.graveler import GravelerClient
@@ -54,7 +54,7 @@ contents = st.dictionaries(paths, st.integers(0, 4), min_size=1, max_size=5)
 class MachineBase(RuleBasedStateMachine):
     """Plays on a new repository of a lab. A subclass names the lab and the loop that it runs in."""
 
-    lab: ClassVar[Lab]
+    lab: ClassVar[TwoReplicas]
     loop: ClassVar[asyncio.AbstractEventLoop]
     steps: ClassVar[int] = 0
     outcomes: ClassVar[Counter[str]] = Counter()

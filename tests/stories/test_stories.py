@@ -9,15 +9,14 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from tests.sim.lake_guards import GUARDS
-from tests.sim.rare_guards import RARE_GUARDS
+from tests.sim import named_guards
 from tests.stories.guards import STORY_GUARDS
 from tests.stories.player import play
 from tests.stories.script import Happened, Script
 from tests.support.faults.guards import Guard, switched_off
 
 FOLDER = Path(__file__).parent
-GUARD = {guard.name: guard for guard in (*GUARDS, *RARE_GUARDS, *STORY_GUARDS)}
+GUARD = named_guards.GUARD | {guard.name: guard for guard in STORY_GUARDS}
 
 
 async def play_without(guard: Guard, script: Script, directory: Path) -> Happened:

@@ -6,32 +6,15 @@ from typing import Any
 
 import pytest
 from running_tarn import RunningTarn
-
-
-class Lake:
-    """A repository: objects by S3, commits by the command line."""
-
-    def __init__(self, tarn: RunningTarn, s3: Any, name: str) -> None:
-        self.tarn, self.s3, self.name = tarn, s3, name
-
-    def commit(self, branch: str, message: str, **objects: str) -> str:
-        for path, body in objects.items():
-            self.s3.put_object(Bucket=self.name, Key=f"{branch}/{path}", Body=body.encode())
-        made = self.tarn.ok("--json", "commit", f"{self.name}/{branch}", "-m", message).json
-        return str(made["commit"])
-
-    def log(self, refs: str, *options: str) -> list[str]:
-        """The messages of a log."""
-        found = self.tarn.ok("--json", "log", f"{self.name}/{refs}", *options).json
-        return [each["message"] for each in found]
+from versioned_repository import VersionedRepository
 
 
 @pytest.fixture
-def lake(tarn: RunningTarn, s3: Any, repository: str) -> Lake:
-    return Lake(tarn, s3, repository)
+def lake(tarn: RunningTarn, s3: Any, repository: str) -> VersionedRepository:
+    return VersionedRepository(tarn, s3, repository)
 
 
-def test_the_log_answers_ranges_filters_paths_and_draws(lake: Lake) -> None:
+def test_the_log_answers_ranges_filters_paths_and_draws(lake: VersionedRepository) -> None:
     tarn, name = lake.tarn, lake.name
     lake.commit("main", "one", **{"raw/a": "1", "odd name/é": "1"})
     tarn.ok("branch", "create", f"{name}/dev", "--from", "main")
@@ -71,7 +54,7 @@ def test_the_log_answers_ranges_filters_paths_and_draws(lake: Lake) -> None:
     assert tarn.cli("log", f"{name}/none..main").code == 3
 
 
-def test_annotate_names_the_commit_of_each_path(lake: Lake) -> None:
+def test_annotate_names_the_commit_of_each_path(lake: VersionedRepository) -> None:
     one = lake.commit("main", "one", **{"raw/a": "1", "raw/b": "1", "out": "1"})
     two = lake.commit("main", "two", **{"raw/b": "2"})
     found = lake.tarn.ok("--json", "annotate", f"{lake.name}/main/raw/").json

@@ -16,7 +16,7 @@ from typing import Any, cast
 
 import pytest
 from collected_lake import MARK, NO_LIMITS, CollectedLake
-from collector_lab import Lab, collector_lab, play, reachable, settle
+from collector_lab import CollectorLab, collector_lab, play, reachable, settle
 from pyspark.sql import functions as f
 from random_lakes import live_of, random_lake, without_runs
 from spark_lakes import SPARK_HERE, local_lake, local_place
@@ -151,7 +151,7 @@ class ClockOfService:
 
 
 @asynccontextmanager
-async def lab_on_files(folder: Path, spark: Any) -> AsyncIterator[Lab]:
+async def lab_on_files(folder: Path, spark: Any) -> AsyncIterator[CollectorLab]:
     """Yields a graveler on local blocks, which `spark` collects; without it, in this process."""
     place, clock = local_place(folder / "blocks"), ClockOfService()
     await asyncio.to_thread(folder.mkdir)
@@ -169,7 +169,7 @@ async def lab_on_files(folder: Path, spark: Any) -> AsyncIterator[Lab]:
         await blocks.close()
 
 
-async def candidates(lab: Lab, manifest: Manifest) -> set[str]:
+async def candidates(lab: CollectorLab, manifest: Manifest) -> set[str]:
     """Returns the paths of the quarantine."""
     found = set[str]()
     for kind in BlockKind:

@@ -26,7 +26,7 @@ s3.put_object(Bucket=sys.argv[1], Key=sys.argv[2], Body=sys.argv[2].encode())
 """
 
 
-class Lake:
+class ViewedRepository:
     """A repository with a bucket view of `main`, and the command line of its administrator."""
 
     def __init__(self, tarn: RunningTarn, repository: str, folder: Path) -> None:
@@ -77,11 +77,11 @@ class Lake:
 
 
 @pytest.fixture
-def lake(tarn: RunningTarn, repository: str, tmp_path: Path) -> Lake:
-    return Lake(tarn, repository, tmp_path)
+def lake(tarn: RunningTarn, repository: str, tmp_path: Path) -> ViewedRepository:
+    return ViewedRepository(tarn, repository, tmp_path)
 
 
-def keys(lake: Lake) -> list[dict[str, Any]]:
+def keys(lake: ViewedRepository) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(lake.tarn.ok("auth", "session", "list", "--json").out)
     return [each for each in found if lake.name in each["description"]]
 
@@ -96,7 +96,7 @@ def test_the_page_about_transactions_works_as_written(tarn: RunningTarn, tmp_pat
     assert "nothing was written" in done.stdout
 
 
-def test_success_failure_and_nothing(lake: Lake) -> None:
+def test_success_failure_and_nothing(lake: ViewedRepository) -> None:
     status, result, told = lake.run("-m", "Load", "--", *lake.put("a"))
     assert (status, result["outcome"], result["buckets"]) == (0, "merged", [lake.view]), told
     assert lake.paths() == {"a"}
@@ -113,7 +113,7 @@ def test_success_failure_and_nothing(lake: Lake) -> None:
     assert keys(lake) == []
 
 
-def test_it_writes_nowhere_else(lake: Lake) -> None:
+def test_it_writes_nowhere_else(lake: ViewedRepository) -> None:
     code = f"""
         import boto3, botocore, sys
         s3 = boto3.client("s3")
@@ -128,7 +128,7 @@ def test_it_writes_nowhere_else(lake: Lake) -> None:
     assert lake.paths() == set()
 
 
-def test_a_conflict_is_shown_and_kept(lake: Lake) -> None:
+def test_a_conflict_is_shown_and_kept(lake: ViewedRepository) -> None:
     other = f"""
         import subprocess
         subprocess.run(["{BIN}/tarn", "tx", "run", "--repo", "{lake.name}", "--onto", "main", "--bucket",
@@ -151,7 +151,7 @@ def test_a_conflict_is_shown_and_kept(lake: Lake) -> None:
     assert keys(lake) == []
 
 
-def test_after_kill_9_the_branch_and_the_key_expire(lake: Lake) -> None:
+def test_after_kill_9_the_branch_and_the_key_expire(lake: ViewedRepository) -> None:
     waiting = lake.script(f"{PUT}\nprint('written', flush=True)\nsys.stdin.read()")
     process = lake.start("--", *waiting, lake.view, "lost")
     assert process.stdout is not None
@@ -171,7 +171,9 @@ def test_after_kill_9_the_branch_and_the_key_expire(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-def test_signals_go_to_the_group_of_the_command(lake: Lake, number: signal.Signals) -> None:
+def test_signals_go_to_the_group_of_the_command(
+    lake: ViewedRepository, number: signal.Signals
+) -> None:
     inner = f"""
         import signal, subprocess, sys, time
         def handle(n, _):
@@ -198,14 +200,14 @@ def test_signals_go_to_the_group_of_the_command(lake: Lake, number: signal.Signa
     assert [each["branch"] for each in lake.branches()] == ["main"]
 
 
-def test_a_command_that_a_signal_ends_is_discarded(lake: Lake) -> None:
+def test_a_command_that_a_signal_ends_is_discarded(lake: ViewedRepository) -> None:
     suicide = lake.script(f"{PUT}\nos.kill(os.getpid(), 9)")
     status, result, _ = lake.run("--", *suicide, lake.view, "a")
     assert (status, result["outcome"]) == (137, "discarded")
     assert lake.paths() == set()
 
 
-def test_parallel_transactions_are_all_merged(lake: Lake) -> None:
+def test_parallel_transactions_are_all_merged(lake: ViewedRepository) -> None:
     started = [lake.start("--", *lake.put(f"part/{number}")) for number in range(4)]
     for process in started:
         _, told = process.communicate(timeout=WAIT_SECONDS)
@@ -215,7 +217,7 @@ def test_parallel_transactions_are_all_merged(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("outer_status", [0, 1])
-def test_one_in_another(lake: Lake, outer_status: int) -> None:
+def test_one_in_another(lake: ViewedRepository, outer_status: int) -> None:
     code = f"""
         import boto3, os, subprocess, sys
         s3 = boto3.client("s3")
@@ -243,7 +245,7 @@ def test_one_in_another(lake: Lake, outer_status: int) -> None:
     assert result["kept"] is False
 
 
-def test_uncommitted_changes_of_main_keep_the_branch(lake: Lake) -> None:
+def test_uncommitted_changes_of_main_keep_the_branch(lake: ViewedRepository) -> None:
     lake.tarn.s3().put_object(Bucket=lake.view, Key="dirty", Body=b"1")
     status, result, _ = lake.run("--", *lake.put("a"))
     assert (status, result["outcome"], result["kept"]) == (125, "failed", True)

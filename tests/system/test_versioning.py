@@ -5,67 +5,23 @@ Each test runs against separate services, so every refusal crosses gRPC.
 
 from __future__ import annotations
 
-import json
 import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 from running_tarn import BIN, RunningTarn, clean_environment
+from versioned_repository import VersionedRepository
 
 pytestmark = pytest.mark.in_form("separate")
 
 
-class Lake:
-    """A repository: objects by S3, because that is fast, and versions by the command line."""
-
-    def __init__(self, tarn: RunningTarn, s3: Any, name: str) -> None:
-        self.tarn, self.s3, self.name = tarn, s3, name
-
-    def put(self, branch: str, **objects: str) -> None:
-        for path, body in objects.items():
-            self.s3.put_object(Bucket=self.name, Key=f"{branch}/{path}", Body=body.encode())
-
-    def commit(self, branch: str, message: str, **objects: str) -> str:
-        self.put(branch, **objects)
-        made = self.tarn.ok("--json", "commit", f"{self.name}/{branch}", "-m", message).json
-        return str(made["commit"])
-
-    def branch(self, name: str, source: str = "main") -> None:
-        self.tarn.ok("branch", "create", f"{self.name}/{name}", "--from", source)
-
-    def ref(self, ref: str) -> str:
-        return f"{self.name}/{ref}"
-
-    def read(self, ref: str) -> dict[str, str]:
-        """All objects of a ref."""
-        page = self.s3.list_objects_v2(Bucket=self.name, Prefix=f"{ref}/")
-        keys = [each["Key"] for each in page.get("Contents", [])]
-        return {key.removeprefix(f"{ref}/"): self.get(key) for key in keys}
-
-    def get(self, key: str) -> str:
-        return str(self.s3.get_object(Bucket=self.name, Key=key)["Body"].read().decode())
-
-    def head(self, branch: str) -> str:
-        return str(self.tarn.ok("--json", "branch", "show", self.ref(branch)).json["commit"])
-
-    def json(self, *arguments: str) -> Any:
-        return self.tarn.ok("--json", *arguments).json
-
-    def refused(self, *arguments: str, code: int = 5) -> dict[str, Any]:
-        """Runs a command that must fail, and returns its error."""
-        done = self.tarn.cli("--json", *arguments)
-        assert done.code == code, done
-        failure: dict[str, Any] = json.loads(done.err)
-        return failure
-
-
 @pytest.fixture
-def lake(tarn: RunningTarn, s3: Any, repository: str) -> Lake:
-    return Lake(tarn, s3, repository)
+def lake(tarn: RunningTarn, s3: Any, repository: str) -> VersionedRepository:
+    return VersionedRepository(tarn, s3, repository)
 
 
-def forked(lake: Lake) -> tuple[str, str]:
+def forked(lake: VersionedRepository) -> tuple[str, str]:
     """Commits on `main` and `dev` that conflict at `both` and `gone`; returns the heads."""
     lake.commit("main", "base", both="base", gone="base", here="base", there="base")
     lake.branch("dev")
@@ -75,7 +31,7 @@ def forked(lake: Lake) -> tuple[str, str]:
     return main, dev
 
 
-def test_a_merge_from_its_preview_to_its_commit(lake: Lake) -> None:
+def test_a_merge_from_its_preview_to_its_commit(lake: VersionedRepository) -> None:
     main, dev = forked(lake)
     sides = ("merge", lake.ref("dev"), lake.ref("main"))
     preview = lake.json(*sides, "--preview")
@@ -125,7 +81,9 @@ def test_a_merge_from_its_preview_to_its_commit(lake: Lake) -> None:
     assert empty["parents"] == [made["commit"], dev]
 
 
-def test_a_squash_has_one_parent_and_a_fast_forward_makes_no_commit(lake: Lake) -> None:
+def test_a_squash_has_one_parent_and_a_fast_forward_makes_no_commit(
+    lake: VersionedRepository,
+) -> None:
     main, dev = forked(lake)
     failure = lake.refused("merge", lake.ref("dev"), lake.ref("main"), "--ff-only")
     assert (failure["error"], "--ff-only" in failure["hint"]) == ("NOT_FAST_FORWARD", True)
@@ -140,7 +98,7 @@ def test_a_squash_has_one_parent_and_a_fast_forward_makes_no_commit(lake: Lake) 
     assert dev not in [each["commit"] for each in lake.json("log", lake.ref("replica"))]
 
 
-def test_commands_that_make_no_sense_are_usage_errors(lake: Lake) -> None:
+def test_commands_that_make_no_sense_are_usage_errors(lake: VersionedRepository) -> None:
     sides = ("merge", lake.ref("main"), lake.ref("main"))
     for wrong in (
         (*sides, "--take", "raw/**"),
@@ -159,7 +117,9 @@ def test_commands_that_make_no_sense_are_usage_errors(lake: Lake) -> None:
         assert done.code == 2, (wrong, done)
 
 
-def test_uncommitted_changes_refuse_all_but_reset_and_a_forced_move(lake: Lake) -> None:
+def test_uncommitted_changes_refuse_all_but_reset_and_a_forced_move(
+    lake: VersionedRepository,
+) -> None:
     forked(lake)
     head = lake.head("main")
     lake.put("main", dirt="1")
@@ -188,7 +148,7 @@ def test_uncommitted_changes_refuse_all_but_reset_and_a_forced_move(lake: Lake) 
     assert lake.read("main") == {"both": "base", "gone": "base", "here": "base", "there": "base"}
 
 
-def test_a_prefix_or_one_object_is_reset(lake: Lake) -> None:
+def test_a_prefix_or_one_object_is_reset(lake: VersionedRepository) -> None:
     lake.commit("main", "base", **{"raw/a": "1", "rest": "1"})
     lake.put("main", **{"raw/a": "2", "raw/b": "2", "rest": "2"})
     for wrong in (("--prefix", ""), ("--path", ""), ("--path", "a", "--prefix", "b")):
@@ -208,7 +168,7 @@ def test_a_prefix_or_one_object_is_reset(lake: Lake) -> None:
     assert lake.read("main@") == {"raw/a": "1", "rest": "1", "more": "1"}
 
 
-def test_one_commit_is_undone_and_one_is_picked(lake: Lake) -> None:
+def test_one_commit_is_undone_and_one_is_picked(lake: VersionedRepository) -> None:
     lake.commit("main", "good", a="1")
     bad = lake.commit("main", "bad", a="broken")
     lake.commit("main", "later", b="2")
@@ -243,7 +203,7 @@ def test_one_commit_is_undone_and_one_is_picked(lake: Lake) -> None:
     assert lake.read("release")["a"] == "1"
 
 
-def test_a_branch_moves_from_the_expected_head_only(lake: Lake) -> None:
+def test_a_branch_moves_from_the_expected_head_only(lake: VersionedRepository) -> None:
     first = lake.commit("main", "first", a="1")
     second = lake.commit("main", "second", a="2")
     move = ("branch", "move", lake.ref("main"))
@@ -264,7 +224,9 @@ def test_a_branch_moves_from_the_expected_head_only(lake: Lake) -> None:
     assert lake.refused(*move, "nothing", "--yes", code=3)["error"] == "REF_NOT_FOUND"
 
 
-def test_a_branch_that_moves_while_the_command_waits_for_its_answer_stays(lake: Lake) -> None:
+def test_a_branch_that_moves_while_the_command_waits_for_its_answer_stays(
+    lake: VersionedRepository,
+) -> None:
     """The expectation is the head that the question names, not the one at the time of the answer."""
     first = lake.commit("main", "first", a="1")
     lake.commit("main", "second", a="2")
@@ -290,7 +252,7 @@ def test_a_branch_that_moves_while_the_command_waits_for_its_answer_stays(lake: 
     assert (lake.head("main"), lake.read("main")) == (third, {"a": "3"})
 
 
-def test_a_reader_previews_and_changes_nothing(lake: Lake) -> None:
+def test_a_reader_previews_and_changes_nothing(lake: VersionedRepository) -> None:
     main, _ = forked(lake)
     tarn, name = lake.tarn, f"ada-{lake.name}"
     tarn.ok("auth", "user", "create", name, "--role", "Analyst")
@@ -313,7 +275,7 @@ def test_a_reader_previews_and_changes_nothing(lake: Lake) -> None:
 
 @pytest.mark.in_form("single")
 def test_conflicts_at_long_paths_cross_the_wire_and_all_pages_are_read(
-    lake: Lake, tmp_path: Path
+    lake: VersionedRepository, tmp_path: Path
 ) -> None:
     """More conflicts than a page of 1,000, and names of which ten exceed gRPC's limit for an error."""
     deep = tmp_path.joinpath("raw", *("😀" * 50 for _ in range(4)))
@@ -345,7 +307,7 @@ def test_conflicts_at_long_paths_cross_the_wire_and_all_pages_are_read(
     assert shown.count("none: both sides added the path") == 1003
 
 
-def test_differences_as_lists_names_counts_and_folders(lake: Lake) -> None:
+def test_differences_as_lists_names_counts_and_folders(lake: VersionedRepository) -> None:
     lake.commit("main", "base", **{"raw/a": "1", "raw/b": "22", "top": "333"})
     lake.branch("dev")
     lake.commit("dev", "dev", **{"raw/b": "4444", "raw/c": "5", "ref/d": "6"})
@@ -392,7 +354,7 @@ def test_differences_as_lists_names_counts_and_folders(lake: Lake) -> None:
         assert lake.tarn.cli("diff", *wrong).code == 2, wrong
 
 
-def test_a_what_if_merge_is_tried_on_a_branch_and_then_made(lake: Lake) -> None:
+def test_a_what_if_merge_is_tried_on_a_branch_and_then_made(lake: VersionedRepository) -> None:
     main, dev = forked(lake)
     lake.put("main", dirt="1")
     sides = ("merge", lake.ref("dev"), lake.ref("main"), "--as", "try")
@@ -415,7 +377,7 @@ def test_a_what_if_merge_is_tried_on_a_branch_and_then_made(lake: Lake) -> None:
         assert lake.tarn.cli(*sides, wrong).code == 2
 
 
-def test_a_range_is_undone_as_a_whole_or_not_at_all(lake: Lake) -> None:
+def test_a_range_is_undone_as_a_whole_or_not_at_all(lake: VersionedRepository) -> None:
     lake.commit("main", "good", a="1", b="1")
     lake.tarn.ok("tag", "create", lake.ref("v1"), "--from", "main")
     first = lake.commit("main", "bad 1", a="22")

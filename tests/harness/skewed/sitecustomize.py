@@ -10,6 +10,7 @@ import itertools
 import os
 import sys
 from pathlib import Path
+from unittest import mock
 
 if sys.orig_argv[1:3] == ["-m", "tarn_cli.node.worker"]:
     from tarn.rpc.process.system import SystemClock
@@ -30,7 +31,7 @@ if sys.orig_argv[1:3] == ["-m", "tarn_cli.node.worker"]:
     def _shifted_us(self: SystemClock) -> int:
         return _now_us(self) + _shift_us
 
-    SystemClock.now_us = _shifted_us  # type: ignore[method-assign]  # replaces the clock on purpose
+    mock.patch.object(SystemClock, "now_us", _shifted_us).start()
 
     if "CHAOS_WITHOUT" in os.environ:
         from chaos.weakness import weaken

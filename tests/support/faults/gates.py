@@ -49,18 +49,27 @@ class HeldOperation:
 
     Attributes:
         skipped: calls that pass before the one that is held.
+        calls: operations and partitions that arrived at the store, before and after.
         reached: set when the operation has arrived at the gate.
     """
 
     fits: Fits
     after: bool
     skipped: int = 0
+    calls: Sequence[tuple[str, str]] = ()
     reached: asyncio.Event = field(default_factory=asyncio.Event)
     opened: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def __post_init__(self) -> None:
+        self._made = len(self.calls)
 
     def open(self) -> None:
         """Lets the operation continue."""
         self.opened.set()
+
+    def passed(self) -> list[str]:
+        """Returns the calls since the gate was made, for a test whose gate holds none of them."""
+        return [f"{operation} of {partition}" for operation, partition in self.calls[self._made :]]
 
 
 @dataclass(eq=False)
@@ -119,7 +128,7 @@ class GatedKv:
         self, operation: str, key: bytes | None = None, *, after: bool = False, number: int = 1
     ) -> HeldOperation:
         """Holds the `number`th call of an operation from now on, on any key or on `key`."""
-        gate = HeldOperation(_fits(operation, key), after, number - 1)
+        gate = HeldOperation(_fits(operation, key), after, number - 1, self.calls)
         self._gates.append(gate)
         return gate
 

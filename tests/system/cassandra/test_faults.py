@@ -59,7 +59,7 @@ SEED = 7
 
 
 @dataclass(slots=True)
-class Lake:
+class Clients:
     """A running Tarn and the clients that work on it.
 
     Attributes:
@@ -120,7 +120,7 @@ class Lake:
 
 
 @pytest.fixture
-async def lake(cassandra_cluster: Cluster, tmp_path: Path) -> AsyncIterator[Lake]:
+async def lake(cassandra_cluster: Cluster, tmp_path: Path) -> AsyncIterator[Clients]:
     cluster = cassandra_cluster
     cluster.until_whole()
     (tmp_path / "skew").mkdir()
@@ -139,7 +139,7 @@ async def lake(cassandra_cluster: Cluster, tmp_path: Path) -> AsyncIterator[Lake
     faults = NodeFaults(cluster, keyspace, random.Random(SEED))
     node.start()
     try:
-        lake = Lake(target_on(node), ledger_of_new_branches(), faults)
+        lake = Clients(target_on(node), ledger_of_new_branches(), faults)
         yield lake
         lake.close()
     finally:
@@ -168,7 +168,7 @@ def ledger_of_new_branches() -> Ledger:
     return ledger
 
 
-async def refused(lake: Lake, seconds: float) -> None:
+async def refused(lake: Clients, seconds: float) -> None:
     """Checks for `seconds` that every request is answered in time, with 503 and Retry-After."""
     client = lake.s3("quorum", CALM)
     end = time.monotonic() + seconds
@@ -182,7 +182,7 @@ async def refused(lake: Lake, seconds: float) -> None:
             assert int(answer.headers["retry-after"]) >= 1
 
 
-async def worked(lake: Lake) -> None:
+async def worked(lake: Clients) -> None:
     """Returns when the clients have done enough: a slow machine serves less during the faults."""
     counts, end = lake.ledger.counts, time.monotonic() + WORK_SECONDS
     while counts["put", Outcome.OK] < PUTS or counts["commit", Outcome.OK] < COMMITS:
@@ -190,7 +190,7 @@ async def worked(lake: Lake) -> None:
         await asyncio.sleep(0.1)
 
 
-async def well(lake: Lake) -> None:
+async def well(lake: Clients) -> None:
     """Returns when twenty new connections in a row are answered, which is enough to reach every worker."""
     end = time.monotonic() + WELL_SECONDS
     answered = 0
@@ -208,7 +208,7 @@ async def well(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("through", ["few", pytest.param("many", marks=pytest.mark.long)])
-async def test_faults_of_nodes_break_no_promise(lake: Lake, through: str) -> None:
+async def test_faults_of_nodes_break_no_promise(lake: Clients, through: str) -> None:
     async with metadata_of(lake.target, random.Random(SEED)) as metadata:
         async with lake.clients(metadata):
             await THROUGH[through](lake)
@@ -227,7 +227,7 @@ async def test_faults_of_nodes_break_no_promise(lake: Lake, through: str) -> Non
     assert max(s3) < BOUND_SECONDS, lake.slowest()
 
 
-async def through_few(lake: Lake) -> None:
+async def through_few(lake: Clients) -> None:
     """Injects each kind of fault once; the start of a node takes ten seconds of a processor."""
     faults = lake.faults
     await faults.lose(20)
@@ -237,7 +237,7 @@ async def through_few(lake: Lake) -> None:
     await faults.start_all()
 
 
-async def through_many(lake: Lake) -> None:
+async def through_many(lake: Clients) -> None:
     """Injects one fault after another."""
     faults = lake.faults
     await faults.lose(25)

@@ -14,6 +14,7 @@ import pytest
 from examples import FEWER
 from hypothesis import given
 from hypothesis import strategies as st
+from listing_store import SPACE, ListingStore
 from tests.support.clock import ManualClock
 from tests.support.listings import (
     Change,
@@ -29,10 +30,9 @@ from tests.support.listings import (
     staged,
 )
 
-from tarn.block.committed import NOT_CACHED, BuildResult, Committed
+from tarn.block.committed import NOT_CACHED, BuildResult
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey, BlockNotFoundError
-from tarn.block.rangecache import RangeCache
 from tarn.block.rangefile import metarange_path, range_path
 from tarn.core.entry import TOMBSTONE, Entry, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
@@ -42,7 +42,6 @@ from tarn.core.listing.changes import Counts
 from tarn.core.listing.diff import DiffPage
 from tarn.core.listing.metarange import EMPTY_METARANGE
 
-SPACE = "mem://lake"
 EMPTY = EMPTY_METARANGE.metarange_id
 
 RULES = st.builds(
@@ -70,20 +69,11 @@ class CountingStore(MemBlockStore):
         await super().put(key, body)
 
 
-class Lake:
-    """A store, and any number of machines with empty caches."""
+class BuiltListings(ListingStore[CountingStore]):
+    """Listings that are built in steps, and compared."""
 
     def __init__(self, directory: Path, rule: BreakRule | None = None) -> None:
-        self.store = CountingStore()
-        self._directory = directory
-        self._rule = rule or BreakRule(rows_mean=4, rows_max=50)
-        self._machines = 0
-        self.committed = self.machine()
-
-    def machine(self) -> Committed:
-        self._machines += 1
-        cache = RangeCache(self._directory / str(self._machines))
-        return Committed(self.store, cache, rule=self._rule)
+        super().__init__(CountingStore(), directory, rule)
 
     async def build(
         self, base: MetarangeId | None, *layers: Listing, batch_rows: int = 7
@@ -111,14 +101,14 @@ class Lake:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
+def lake(tmp_path: Path) -> BuiltListings:
+    return BuiltListings(tmp_path)
 
 
 @contextmanager
-def lakes(rule: BreakRule) -> Iterator[Lake]:
+def lakes(rule: BreakRule) -> Iterator[BuiltListings]:
     with TemporaryDirectory() as directory:
-        yield Lake(Path(directory), rule)
+        yield BuiltListings(Path(directory), rule)
 
 
 def numbered(count: int, step: int = 1) -> Listing:
@@ -219,7 +209,7 @@ async def test_a_staged_diff_is_the_diff_of_the_commit_to_come(
 # --- what is opened and written ---------------------------------------------------------------------
 
 
-async def test_untouched_ranges_are_taken_over_unopened(lake: Lake) -> None:
+async def test_untouched_ranges_are_taken_over_unopened(lake: BuiltListings) -> None:
     base = await lake.build(None, numbered(400))
     before = (await lake.committed.metarange(SPACE, base.metarange_id)).ranges
     assert len(before) > 50
@@ -235,7 +225,7 @@ async def test_untouched_ranges_are_taken_over_unopened(lake: Lake) -> None:
     assert lake.store.puts == [range_path(made.range_id), metarange_path(result.metarange_id)]
 
 
-async def test_a_change_without_effect_writes_nothing(lake: Lake) -> None:
+async def test_a_change_without_effect_writes_nothing(lake: BuiltListings) -> None:
     listing = numbered(100)
     base = await lake.build(None, listing)
     lake.store.puts.clear()
@@ -247,7 +237,7 @@ async def test_a_change_without_effect_writes_nothing(lake: Lake) -> None:
 
 
 async def test_keys_behind_a_closed_end_leave_the_last_range_alone(tmp_path: Path) -> None:
-    lake = Lake(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
+    lake = BuiltListings(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
     base = await lake.build(None, numbered(20))
     lake.store.reads.clear()
     result = await lake.machine().build(
@@ -258,7 +248,7 @@ async def test_keys_behind_a_closed_end_leave_the_last_range_alone(tmp_path: Pat
 
 
 async def test_keys_behind_an_open_end_join_the_last_range(tmp_path: Path) -> None:
-    lake = Lake(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
+    lake = BuiltListings(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
     base = await lake.build(None, numbered(25))
     result = await lake.build(base.metarange_id, {"k99999": sample_entry(1)})
     ranges = (await lake.committed.metarange(SPACE, result.metarange_id)).ranges
@@ -267,7 +257,7 @@ async def test_keys_behind_an_open_end_join_the_last_range(tmp_path: Path) -> No
 
 
 async def test_forced_cuts_move_only_until_the_next_hash_cut(tmp_path: Path) -> None:
-    lake = Lake(tmp_path, BreakRule(rows_mean=40, rows_max=10))
+    lake = BuiltListings(tmp_path, BreakRule(rows_mean=40, rows_max=10))
     base = await lake.build(None, numbered(2000))
     result = await lake.build(base.metarange_id, {"k00000a": sample_entry(1)})
     assert 1 <= result.ranges_written < 40
@@ -276,7 +266,7 @@ async def test_forced_cuts_move_only_until_the_next_hash_cut(tmp_path: Path) -> 
     assert (await lake.build(None, listing)).metarange_id == result.metarange_id
 
 
-async def test_shared_ranges_are_not_opened_by_a_diff(lake: Lake) -> None:
+async def test_shared_ranges_are_not_opened_by_a_diff(lake: BuiltListings) -> None:
     left = await lake.build(None, numbered(400))
     right = await lake.build(left.metarange_id, {"k00200": sample_entry(9999)})
     lake.store.reads.clear()
@@ -286,7 +276,7 @@ async def test_shared_ranges_are_not_opened_by_a_diff(lake: Lake) -> None:
     assert len(ranges) == 2
 
 
-async def test_a_diff_with_itself_reads_nothing(lake: Lake) -> None:
+async def test_a_diff_with_itself_reads_nothing(lake: BuiltListings) -> None:
     built = (await lake.build(None, numbered(10))).metarange_id
     lake.store.reads.clear()
     assert await lake.machine().differences.page(SPACE, built, built) == DiffPage([], [], [], None)
@@ -295,7 +285,7 @@ async def test_a_diff_with_itself_reads_nothing(lake: Lake) -> None:
 
 async def test_a_page_opens_no_range_behind_its_end(tmp_path: Path) -> None:
     """The first page of a listing reads only the ranges that it shows, however long the listing is."""
-    lake = Lake(tmp_path, BreakRule(rows_mean=1, rows_max=1))
+    lake = BuiltListings(tmp_path, BreakRule(rows_mean=1, rows_max=1))
     rows = numbered(50) | {"m": sample_entry(50), "n": sample_entry(51)}
     built = (await lake.build(None, rows)).metarange_id
     ranges = (await lake.committed.metarange(SPACE, built)).ranges
@@ -313,7 +303,7 @@ async def test_a_page_opens_no_range_behind_its_end(tmp_path: Path) -> None:
 
 
 async def test_a_page_that_finds_nothing_ends_after_some_ranges(tmp_path: Path) -> None:
-    lake = Lake(tmp_path, BreakRule(rows_mean=1, rows_max=1))
+    lake = BuiltListings(tmp_path, BreakRule(rows_mean=1, rows_max=1))
     written_later = {
         path: pack(replace(unpack(entry), mtime_us=7)) for path, entry in numbered(100).items()
     }
@@ -324,7 +314,7 @@ async def test_a_page_that_finds_nothing_ends_after_some_ranges(tmp_path: Path) 
     assert await lake.changes(left, right) == [("k00099", sample_entry(99), sample_entry(100))]
 
 
-async def test_a_page_ends_when_it_is_large(lake: Lake) -> None:
+async def test_a_page_ends_when_it_is_large(lake: BuiltListings) -> None:
     large = {
         f"k{number:03}": pack(
             Entry(number, 0, bytes(16), bytes(16), content_type="x" * 60_000, expires="y" * 60_000)
@@ -339,14 +329,14 @@ async def test_a_page_ends_when_it_is_large(lake: Lake) -> None:
     assert of_staged == page
 
 
-async def test_a_small_commit_leaves_its_ranges_in_the_cache(lake: Lake) -> None:
+async def test_a_small_commit_leaves_its_ranges_in_the_cache(lake: BuiltListings) -> None:
     built = await lake.build(None, numbered(10))
     lake.store.reads.clear()
     assert await lake.committed.lookup(SPACE, built.metarange_id, "k00003") == sample_entry(3)
     assert lake.store.reads == []
 
 
-async def test_a_file_of_the_same_rows_with_other_bytes_is_no_conflict(lake: Lake) -> None:
+async def test_a_file_of_the_same_rows_with_other_bytes_is_no_conflict(lake: BuiltListings) -> None:
     built = await lake.build(None, numbered(10))
     for info in (await lake.committed.metarange(SPACE, built.metarange_id)).ranges:
         await lake.store.delete_many(SPACE, [range_path(info.range_id)])
@@ -357,7 +347,7 @@ async def test_a_file_of_the_same_rows_with_other_bytes_is_no_conflict(lake: Lak
 # --- edges ------------------------------------------------------------------------------------------
 
 
-async def test_no_changes_on_no_base_give_the_empty_listing(lake: Lake) -> None:
+async def test_no_changes_on_no_base_give_the_empty_listing(lake: BuiltListings) -> None:
     result = await lake.build(None)
     assert (result.metarange_id, result.changed, result.count) == (EMPTY, False, 0)
     assert lake.store.puts == [metarange_path(EMPTY)]
@@ -365,7 +355,7 @@ async def test_no_changes_on_no_base_give_the_empty_listing(lake: Lake) -> None:
     assert await lake.committed.lookup(SPACE, EMPTY, "a") is None
 
 
-async def test_deleting_everything_gives_the_empty_listing(lake: Lake) -> None:
+async def test_deleting_everything_gives_the_empty_listing(lake: BuiltListings) -> None:
     base = await lake.build(None, numbered(50))
     result = await lake.build(base.metarange_id, dict.fromkeys(numbered(50), TOMBSTONE))
     assert (result.metarange_id, result.changed, result.removed) == (EMPTY, True, 50)
@@ -373,7 +363,7 @@ async def test_deleting_everything_gives_the_empty_listing(lake: Lake) -> None:
     assert changes_of(found) == changes_between(numbered(50), {})
 
 
-async def test_an_entry_that_comes_back_brings_the_old_listing_back(lake: Lake) -> None:
+async def test_an_entry_that_comes_back_brings_the_old_listing_back(lake: BuiltListings) -> None:
     base = await lake.build(None, numbered(50))
     without = await lake.build(base.metarange_id, {"k00025": TOMBSTONE})
     again = await lake.build(without.metarange_id, {"k00025": sample_entry(25)})
@@ -381,7 +371,7 @@ async def test_an_entry_that_comes_back_brings_the_old_listing_back(lake: Lake) 
     assert again.metarange_id == base.metarange_id
 
 
-async def test_lookup_says_when_it_needs_the_disk(lake: Lake) -> None:
+async def test_lookup_says_when_it_needs_the_disk(lake: BuiltListings) -> None:
     built = (await lake.build(None, numbered(100))).metarange_id
     other = lake.machine()
     assert other.lookup_cached(SPACE, built, "k00003") is NOT_CACHED
@@ -393,7 +383,7 @@ async def test_lookup_says_when_it_needs_the_disk(lake: Lake) -> None:
     assert other.lookup_cached(SPACE, built, "z") is None
 
 
-async def test_an_id_of_another_namespace_is_no_id_here(lake: Lake) -> None:
+async def test_an_id_of_another_namespace_is_no_id_here(lake: BuiltListings) -> None:
     built = (await lake.build(None, numbered(10))).metarange_id
     assert lake.committed.lookup_cached("mem://other", built, "k00003") is NOT_CACHED
     with pytest.raises(BlockNotFoundError):
@@ -403,7 +393,7 @@ async def test_an_id_of_another_namespace_is_no_id_here(lake: Lake) -> None:
 # --- damage and failure -----------------------------------------------------------------------------
 
 
-async def test_a_damaged_range_is_named(lake: Lake) -> None:
+async def test_a_damaged_range_is_named(lake: BuiltListings) -> None:
     built = await lake.build(None, numbered(10))
     info = (await lake.committed.metarange(SPACE, built.metarange_id)).ranges[0]
     await lake.store.delete_many(SPACE, [range_path(info.range_id)])
@@ -420,7 +410,7 @@ async def test_a_damaged_range_is_named(lake: Lake) -> None:
         assert caught.value.kind is Kind.CORRUPT
 
 
-async def test_a_damaged_metarange_is_named(lake: Lake) -> None:
+async def test_a_damaged_metarange_is_named(lake: BuiltListings) -> None:
     built = (await lake.build(None, numbered(10))).metarange_id
     await lake.store.delete_many(SPACE, [metarange_path(built)])
     await lake.store.put(BlockKey(SPACE, metarange_path(built)), b"damaged")
@@ -430,7 +420,7 @@ async def test_a_damaged_metarange_is_named(lake: Lake) -> None:
 
 
 @pytest.mark.parametrize("order", ["ba", "aa"])
-async def test_layers_out_of_order_are_refused(lake: Lake, order: str) -> None:
+async def test_layers_out_of_order_are_refused(lake: BuiltListings, order: str) -> None:
     async def batches() -> AsyncIterator[pa.RecordBatch]:
         for path in order:
             yield run_of({path: sample_entry(1)}).batch()
@@ -440,7 +430,9 @@ async def test_layers_out_of_order_are_refused(lake: Lake, order: str) -> None:
     assert caught.value.kind is Kind.CORRUPT
 
 
-async def test_a_layer_that_fails_fails_the_build_and_closes_the_others(lake: Lake) -> None:
+async def test_a_layer_that_fails_fails_the_build_and_closes_the_others(
+    lake: BuiltListings,
+) -> None:
     closed = []
 
     async def good() -> AsyncIterator[pa.RecordBatch]:
@@ -459,14 +451,14 @@ async def test_a_layer_that_fails_fails_the_build_and_closes_the_others(lake: La
     assert closed == ["good"]
 
 
-async def test_a_put_that_fails_fails_the_build(lake: Lake) -> None:
+async def test_a_put_that_fails_fails_the_build(lake: BuiltListings) -> None:
     await lake.store.close()
     with pytest.raises(TarnError, match="closed") as caught:
         await lake.build(None, numbered(100))
     assert caught.value.kind is Kind.UNAVAILABLE
 
 
-async def test_builds_and_reads_run_side_by_side(lake: Lake) -> None:
+async def test_builds_and_reads_run_side_by_side(lake: BuiltListings) -> None:
     base = (await lake.build(None, numbered(300))).metarange_id
     other = lake.machine()
     async with asyncio.TaskGroup() as group:

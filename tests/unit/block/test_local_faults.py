@@ -251,6 +251,30 @@ async def test_defect_of_the_writer_thread_hangs_no_caller(
     assert seen == [ZeroDivisionError]
 
 
+async def test_a_closed_store_has_reported_the_defect_of_its_writer_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The report comes last: after the waiters have their answers, and after the thread says that it ends."""
+    may_report = threading.Event()
+    seen: list[object] = []
+
+    def report(args: threading.ExceptHookArgs) -> None:
+        assert may_report.wait(30)
+        seen.append(args.exc_type)
+
+    monkeypatch.setattr(threading, "excepthook", report)
+    store = await open_local(tmp_path, clock=Clock())
+    monkeypatch.setattr("tarn.block.local.small.SmallWriter.begin", lambda _: 1 / 0)
+    assert await _refused(store, 1) is Kind.UNAVAILABLE
+    async with asyncio.TaskGroup() as group:
+        closing = group.create_task(store.close())
+        await asyncio.wait({closing}, timeout=0.2)  # without the guard it ends here
+        ended_early = closing.done()
+        may_report.set()
+    assert not ended_early
+    assert seen == [ZeroDivisionError]
+
+
 async def _refused(store: LocalBlockStore, number: int) -> Kind:
     with pytest.raises(TarnError) as caught:
         await store.put(key(data_path(number)), b"x")

@@ -13,6 +13,7 @@ import pytest
 from examples import FEWER
 from hypothesis import given
 from hypothesis import strategies as st
+from listing_store import SPACE, ListingStore
 from merges_by_definition import Conflict, Trio, merge_by_definition, rewritten, trios
 from tests.support.clock import ManualClock
 from tests.support.listings import (
@@ -27,11 +28,9 @@ from tests.support.listings import (
 )
 
 from tarn.block import merging
-from tarn.block.committed import Committed
 from tarn.block.mem import MemBlockStore
 from tarn.block.merging import ConflictPage, MergeSides
 from tarn.block.port import BlockKey
-from tarn.block.rangecache import RangeCache
 from tarn.block.rangefile import metarange_path, range_path
 from tarn.core.entry import TOMBSTONE
 from tarn.core.errors import Kind, Reason, TarnError
@@ -41,7 +40,6 @@ from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice, Cho
 from tarn.core.listing.metarange import EMPTY_METARANGE, RangeInfo
 from tarn.core.listing.tally import ChangeStats
 
-SPACE = "mem://lake"
 EMPTY = EMPTY_METARANGE.metarange_id
 
 RULES = st.builds(
@@ -92,24 +90,11 @@ class RecordingStore(MemBlockStore):
         self._enough.clear()
 
 
-class Lake:
-    """A store, and machines with empty caches."""
+class MergedListings(ListingStore[RecordingStore]):
+    """Listings that are merged."""
 
     def __init__(self, directory: Path, rule: BreakRule | None = None) -> None:
-        self.store = RecordingStore()
-        self._directory = directory
-        self._rule = rule or BreakRule(rows_mean=4, rows_max=50)
-        self._machines = 0
-        self.committed = self.machine()
-
-    def machine(self) -> Committed:
-        self._machines += 1
-        cache = RangeCache(self._directory / str(self._machines))
-        return Committed(self.store, cache, rule=self._rule)
-
-    async def add(self, listing: Listing) -> MetarangeId:
-        """Stores a listing; it has the same id as any history that leads to it."""
-        return (await self.committed.build(SPACE, None, [staged(listing, 50)])).metarange_id
+        super().__init__(RecordingStore(), directory, rule)
 
     async def sides(self, trio: Trio) -> MergeSides:
         return MergeSides(
@@ -138,14 +123,14 @@ class Lake:
 
 
 @pytest.fixture
-def lake(tmp_path: Path) -> Lake:
-    return Lake(tmp_path)
+def lake(tmp_path: Path) -> MergedListings:
+    return MergedListings(tmp_path)
 
 
 @contextmanager
-def lakes(rule: BreakRule) -> Iterator[Lake]:
+def lakes(rule: BreakRule) -> Iterator[MergedListings]:
     with TemporaryDirectory() as directory:
-        yield Lake(Path(directory), rule)
+        yield MergedListings(Path(directory), rule)
 
 
 def numbered(count: int, step: int = 1) -> Listing:
@@ -265,7 +250,9 @@ async def test_listings_without_a_common_ancestor_merge_from_nothing(
 # --- what is opened and written ----------------------------------------------------------------------
 
 
-async def test_a_destination_without_changes_becomes_the_source_unopened(lake: Lake) -> None:
+async def test_a_destination_without_changes_becomes_the_source_unopened(
+    lake: MergedListings,
+) -> None:
     base = numbered(400)
     trio = Trio(base, applied(base, {"k00001": TOMBSTONE, "k00399a": sample_entry(1)}), base)
     sides = await lake.sides(trio)
@@ -281,7 +268,7 @@ async def test_a_destination_without_changes_becomes_the_source_unopened(lake: L
         assert ranges_in(lake.store.reads) == []
 
 
-async def test_changes_in_different_ranges_are_joined_unopened(lake: Lake) -> None:
+async def test_changes_in_different_ranges_are_joined_unopened(lake: MergedListings) -> None:
     base = numbered(400)
     source = applied(base, {"k00100": sample_entry(9999), "k00200a": sample_entry(1)})
     dest = applied(base, {"k00300": TOMBSTONE, "k00001": sample_entry(9998)})
@@ -296,7 +283,7 @@ async def test_changes_in_different_ranges_are_joined_unopened(lake: Lake) -> No
 
 
 async def test_of_a_range_that_both_changed_three_states_are_read_and_one_is_written(
-    lake: Lake,
+    lake: MergedListings,
 ) -> None:
     base = numbered(400)
     middle = (await lake.ranges(await lake.add(base)))[30]
@@ -322,7 +309,7 @@ async def test_of_a_range_that_both_changed_three_states_are_read_and_one_is_wri
 
 
 async def test_both_append_behind_an_open_end(tmp_path: Path) -> None:
-    lake = Lake(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
+    lake = MergedListings(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
     base = numbered(25)
     source = base | {f"m{number}": sample_entry(number) for number in range(9)}
     dest = base | {f"n{number}": sample_entry(number) for number in range(9)}
@@ -337,7 +324,7 @@ async def test_a_range_that_ended_open_takes_the_rows_that_the_other_side_append
     tmp_path: Path,
 ) -> None:
     """A range of ten rows is full; the source removed one of them, and the destination appended rows."""
-    lake = Lake(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
+    lake = MergedListings(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
     base = numbered(10)
     source = applied(base, {"k00005": TOMBSTONE})
     dest = base | {"n0": sample_entry(1), "n1": sample_entry(2)}
@@ -348,7 +335,7 @@ async def test_a_range_that_ended_open_takes_the_rows_that_the_other_side_append
 
 async def test_an_object_that_the_source_wrote_again_is_the_sources(tmp_path: Path) -> None:
     """In a range that the destination changed, as in one that is taken over whole."""
-    lake = Lake(tmp_path, BreakRule())
+    lake = MergedListings(tmp_path, BreakRule())
     base = {"a": sample_entry(1), "b": sample_entry(2)}
     source = base | {"a": rewritten(base["a"])}
     for dest in (base, base | {"b": sample_entry(3)}):
@@ -356,7 +343,9 @@ async def test_an_object_that_the_source_wrote_again_is_the_sources(tmp_path: Pa
         assert result.metarange_id == await lake.add(dest | {"a": source["a"]})
 
 
-async def test_a_refused_merge_publishes_nothing_and_counts_all_conflicts(lake: Lake) -> None:
+async def test_a_refused_merge_publishes_nothing_and_counts_all_conflicts(
+    lake: MergedListings,
+) -> None:
     base = numbered(400)
     source = {path: sample_entry(1000 + at) for at, path in enumerate(base)}
     dest = {path: sample_entry(2000 + at) for at, path in enumerate(base)} | {"a": sample_entry(1)}
@@ -371,7 +360,9 @@ async def test_a_refused_merge_publishes_nothing_and_counts_all_conflicts(lake: 
     assert len(await lake.conflicts(sides, 1000, "k00002")) == 397
 
 
-async def test_a_refused_merge_writes_no_range_after_its_first_conflict(lake: Lake) -> None:
+async def test_a_refused_merge_writes_no_range_after_its_first_conflict(
+    lake: MergedListings,
+) -> None:
     base = numbered(400)
     source = {path: sample_entry(1000 + at) for at, path in enumerate(base) if at % 2}
     dest = {path: sample_entry(2000 + at) for at, path in enumerate(base) if not at % 2 or at == 1}
@@ -383,7 +374,9 @@ async def test_a_refused_merge_writes_no_range_after_its_first_conflict(lake: La
     assert lake.store.puts == []
 
 
-async def test_the_revert_of_the_first_commit_stores_the_empty_listing(lake: Lake) -> None:
+async def test_the_revert_of_the_first_commit_stores_the_empty_listing(
+    lake: MergedListings,
+) -> None:
     """The merged listings name it already, but nothing may have written it."""
     head = await lake.add({"a": sample_entry(1)})
     result = await lake.machine().merge(SPACE, MergeSides(head, None, head))
@@ -393,7 +386,7 @@ async def test_the_revert_of_the_first_commit_stores_the_empty_listing(lake: Lak
 
 async def test_ranges_after_a_moved_cut_are_cut_again(tmp_path: Path) -> None:
     """All three listings are cut at the end of the first range, but the result is not."""
-    lake = Lake(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=3))
+    lake = MergedListings(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=3))
     base = numbered(30)
     source = applied(base, {"k00000": TOMBSTONE, "k00000a": sample_entry(1)})
     dest = applied(base, {"k00000": TOMBSTONE, "k00000b": sample_entry(1)})
@@ -402,7 +395,7 @@ async def test_ranges_after_a_moved_cut_are_cut_again(tmp_path: Path) -> None:
     assert [info.count for info in await lake.ranges(result.metarange_id)] == [3] * 10 + [1]
 
 
-async def test_ranges_to_come_are_read_ahead(lake: Lake) -> None:
+async def test_ranges_to_come_are_read_ahead(lake: MergedListings) -> None:
     base = numbered(400)
     source = {path: sample_entry(1000 + at) for at, path in enumerate(base) if at % 2}
     dest = {path: sample_entry(2000 + at) for at, path in enumerate(base) if not at % 2}
@@ -416,7 +409,7 @@ async def test_ranges_to_come_are_read_ahead(lake: Lake) -> None:
 
 
 async def test_a_page_of_conflicts_ends_when_it_is_large(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    lake: MergedListings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = numbered(50)
     source = {path: sample_entry(1000) for path in base}
@@ -431,7 +424,7 @@ async def test_a_page_of_conflicts_ends_when_it_is_large(
 
 
 async def test_a_page_that_finds_no_conflict_ends_after_some_ranges(
-    lake: Lake, monkeypatch: pytest.MonkeyPatch
+    lake: MergedListings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     base = numbered(400)
     ranges = await lake.ranges(await lake.add(base))
@@ -446,7 +439,7 @@ async def test_a_page_that_finds_no_conflict_ends_after_some_ranges(
     assert await lake.conflicts(sides, 1000) == []
 
 
-async def one_segment(lake: Lake) -> MergeSides:
+async def one_segment(lake: MergedListings) -> MergeSides:
     """95 paths are in conflict, in one segment of twenty ranges: the destination is cut five paths earlier."""
     paths = [*(f"a{number}" for number in range(5)), *numbered(95)]
     dest = {path: sample_entry(1000) for path in paths}
@@ -456,7 +449,7 @@ async def one_segment(lake: Lake) -> MergeSides:
 async def test_a_page_that_ends_within_a_segment_goes_on_there(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    lake = Lake(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
+    lake = MergedListings(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
     sides = await one_segment(lake)
     monkeypatch.setattr(merging, "_PAGE_RANGES_MAX", 6)
     page = await lake.committed.merge_conflicts(SPACE, sides)
@@ -465,7 +458,7 @@ async def test_a_page_that_ends_within_a_segment_goes_on_there(
 
 
 async def test_a_page_does_not_open_ranges_before_its_beginning(tmp_path: Path) -> None:
-    lake = Lake(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
+    lake = MergedListings(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=10))
     sides = await one_segment(lake)
     lake.store.forget()
     page = await lake.machine().merge_conflicts(SPACE, sides, after="k00079")
@@ -478,7 +471,7 @@ async def test_a_page_does_not_open_ranges_before_its_beginning(tmp_path: Path) 
 
 @pytest.mark.parametrize("failing", ["_tarn/ranges/", "_tarn/metaranges/"])
 async def test_a_put_that_fails_fails_the_merge(tmp_path: Path, failing: str) -> None:
-    lake = Lake(tmp_path, BreakRule())
+    lake = MergedListings(tmp_path, BreakRule())
     base = numbered(3)
     source, dest = base | {"k00000": sample_entry(9)}, base | {"k00002": sample_entry(8)}
     sides = await lake.sides(Trio(base, source, dest))
@@ -489,7 +482,7 @@ async def test_a_put_that_fails_fails_the_merge(tmp_path: Path, failing: str) ->
 
 
 async def test_a_lost_range_fails_the_merge_by_name(tmp_path: Path) -> None:
-    lake = Lake(tmp_path, BreakRule())
+    lake = MergedListings(tmp_path, BreakRule())
     base = numbered(3)
     source, dest = base | {"k00000": sample_entry(9)}, base | {"k00002": sample_entry(8)}
     sides = await lake.sides(Trio(base, source, dest))
@@ -501,7 +494,7 @@ async def test_a_lost_range_fails_the_merge_by_name(tmp_path: Path) -> None:
             await work(SPACE, sides)
 
 
-async def test_merges_run_side_by_side(lake: Lake) -> None:
+async def test_merges_run_side_by_side(lake: MergedListings) -> None:
     base = numbered(200)
     source = applied(base, {f"k{at:05}": sample_entry(9999) for at in range(0, 200, 20)})
     dest = applied(base, {f"k{at:05}": sample_entry(9998) for at in range(1, 200, 20)})

@@ -9,24 +9,21 @@ from tempfile import TemporaryDirectory
 from examples import FEWER
 from hypothesis import given
 from hypothesis import strategies as st
+from listing_store import SPACE, ListingStore
 from merges_by_definition import Trio, fold_by_definition, folds, merge_by_definition
 from tests.support.clock import ManualClock
-from tests.support.listings import Change, Listing, applied, changes_between, sample_entry, staged
+from tests.support.listings import Change, Listing, applied, changes_between, sample_entry
 
-from tarn.block.committed import Committed
 from tarn.block.differences import DiffLeft
 from tarn.block.mem import MemBlockStore
 from tarn.block.merging import MergeSides
 from tarn.block.port import BlockKey
-from tarn.block.rangecache import RangeCache
 from tarn.core.entry import TOMBSTONE
-from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice
 from tarn.core.listing.folders import FolderPage
 from tarn.core.listing.virtual import UNDECIDED, FoldStep, VirtualBase, VirtualLeft
 
-SPACE = "mem://lake"
 RULES = st.builds(
     BreakRule,
     rows_mean=st.sampled_from([2, 4, 1 << 40]),
@@ -54,22 +51,11 @@ class CountingStore(MemBlockStore):
         await super().put(key, body)
 
 
-class Lake:
+class FoldedListings(ListingStore[CountingStore]):
+    """Listings that are folded, and merged from the fold."""
+
     def __init__(self, directory: str | Path, rule: BreakRule | None = None) -> None:
-        self.store = CountingStore()
-        self._directory = Path(directory)
-        self._rule = rule or BreakRule(rows_mean=4, rows_max=50)
-        self._machines = 0
-        self._builder = self.machine()
-
-    def machine(self) -> Committed:
-        """With an empty cache."""
-        self._machines += 1
-        cache = RangeCache(self._directory / str(self._machines))
-        return Committed(self.store, cache, rule=self._rule)
-
-    async def add(self, listing: Listing) -> MetarangeId:
-        return (await self._builder.build(SPACE, None, [staged(listing)])).metarange_id
+        super().__init__(CountingStore(), Path(directory), rule)
 
     async def fold(self, many: Sequence[Listing], steps: Sequence[FoldStep]) -> VirtualBase:
         ids = [await self.add(each) if each else None for each in many]
@@ -110,7 +96,7 @@ async def test_a_merge_from_a_fold_is_a_merge_of_dicts(
     trio = Trio(fold_by_definition(*fold), source, dest)
     model = merge_by_definition(trio, None if choice is REFUSE else lambda _: choice.default)
     with TemporaryDirectory() as directory:
-        lake = Lake(directory, rule)
+        lake = FoldedListings(directory, rule)
         sides = await lake.sides(fold, source, dest)
         lake.forget()
         machine = lake.machine()
@@ -152,7 +138,7 @@ async def test_a_difference_from_a_fold_is_one_of_dicts(
     base = {path: value for path, value in base.items() if value}
     expected = [each for each in changes_between(base, right) if each[0].startswith(prefix)]
     with TemporaryDirectory() as directory:
-        lake = Lake(directory, rule)
+        lake = FoldedListings(directory, rule)
         older: DiffLeft = VirtualLeft(await lake.fold(*fold), await lake.add(left))
         newer = await lake.add(right)
         found: list[Change] = []
@@ -182,7 +168,7 @@ def numbered(count: int) -> Listing:
 
 
 async def test_ancestors_that_changed_different_ranges_are_folded_unopened(tmp_path: Path) -> None:
-    lake = Lake(tmp_path)
+    lake = FoldedListings(tmp_path)
     base = numbered(400)
     one = applied(base, {"k00010": sample_entry(1000)})
     two = applied(base, {"k00390": sample_entry(1001)})
@@ -200,7 +186,7 @@ async def test_ancestors_that_changed_different_ranges_are_folded_unopened(tmp_p
 
 async def test_only_the_ranges_of_undecided_spans_are_opened(tmp_path: Path) -> None:
     """The ancestors differ at one path, where one side has the first's version and the other the second's."""
-    lake = Lake(tmp_path)
+    lake = FoldedListings(tmp_path)
     base = numbered(400)
     one, two = (applied(base, {"k00200": sample_entry(number)}) for number in (1000, 1001))
     left = VirtualLeft(await lake.fold([base, one, two], PAIR), await lake.add(one))

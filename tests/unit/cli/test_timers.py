@@ -50,7 +50,7 @@ class Punctual(random.Random):
         return min(self.jitter_s * SECOND_US, stop - 1)
 
 
-class Lab:
+class TimedRuns:
     """Timers in a data folder; every run appends a line to a file."""
 
     def __init__(self, folder: Path) -> None:
@@ -88,18 +88,18 @@ class Lab:
 
 
 @pytest.fixture
-def lab(tmp_path: Path) -> Lab:
-    return Lab(tmp_path)
+def lab(tmp_path: Path) -> TimedRuns:
+    return TimedRuns(tmp_path)
 
 
-async def test_a_new_timer_runs_soon_and_then_after_its_interval(lab: Lab) -> None:
+async def test_a_new_timer_runs_soon_and_then_after_its_interval(lab: TimedRuns) -> None:
     await lab.during(lab.spec(interval_s=0.3), until=lambda: lab.count() >= 3)
     begin = lab.times().begin_us
     assert begin
     assert lab.lines[0].startswith("timer gc: done in")
 
 
-async def test_the_time_of_the_last_run_outlives_the_node(lab: Lab) -> None:
+async def test_the_time_of_the_last_run_outlives_the_node(lab: TimedRuns) -> None:
     await lab.during(lab.spec(interval_s=1), until=lambda: lab.lines != [])
     before = lab.times()
     with pytest.raises(TimeoutError):
@@ -114,7 +114,7 @@ async def test_the_time_of_the_last_run_outlives_the_node(lab: Lab) -> None:
     await lab.during(lab.spec(interval_s=3600), until=lambda: lab.count() == 2)
 
 
-async def test_jitter_is_a_tenth_of_the_interval_and_ten_minutes_at_most(lab: Lab) -> None:
+async def test_jitter_is_a_tenth_of_the_interval_and_ten_minutes_at_most(lab: TimedRuns) -> None:
     lab.rng.jitter_s = 10**6
     specs = [lab.spec(interval_s=3600), lab.spec(interval_s=86400, name="backup")]
     begin_us = SystemClock().now_us()
@@ -123,7 +123,7 @@ async def test_jitter_is_a_tenth_of_the_interval_and_ten_minutes_at_most(lab: La
         assert 0 <= lab.times(name).next_us - begin_us - jitter_s * SECOND_US < 60 * SECOND_US
 
 
-async def test_a_failed_run_is_told_and_tried_at_the_next_time(lab: Lab) -> None:
+async def test_a_failed_run_is_told_and_tried_at_the_next_time(lab: TimedRuns) -> None:
     spec = lab.spec("import sys; print('what went wrong', file=sys.stderr); sys.exit(5)", 0.3)
     await lab.during(spec, until=lambda: len(lab.lines) >= 2)
     assert lab.lines[:2] == ["timer gc: failed (exit code 5): what went wrong"] * 2
@@ -131,14 +131,14 @@ async def test_a_failed_run_is_told_and_tried_at_the_next_time(lab: Lab) -> None
     assert timers_record(lab.where)["gc"]["exit_code"] == 5  # type: ignore[index]
 
 
-async def test_a_killed_run_is_told_by_its_signal(lab: Lab) -> None:
+async def test_a_killed_run_is_told_by_its_signal(lab: TimedRuns) -> None:
     spec = lab.spec("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     await lab.during(spec, until=lambda: lab.lines != [])
     assert "killed by SIGKILL" in lab.lines[0]
     assert lab.times().exit_code == -9
 
 
-async def test_a_stop_ends_the_run_that_is_under_way(lab: Lab) -> None:
+async def test_a_stop_ends_the_run_that_is_under_way(lab: TimedRuns) -> None:
     def begun() -> bool:
         if lab.count() == 1:
             # Noted at once: the machine may go down now.
@@ -160,7 +160,7 @@ async def test_a_stop_ends_the_run_that_is_under_way(lab: Lab) -> None:
 
 
 async def test_a_run_that_ignores_sigterm_is_killed(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: TimedRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tarn_cli.node.timers.STOP_SECONDS", 0.3)
     code = (
@@ -172,7 +172,7 @@ async def test_a_run_that_ignores_sigterm_is_killed(
     assert lab.times().exit_code == -9
 
 
-async def test_runs_do_not_overlap(lab: Lab) -> None:
+async def test_runs_do_not_overlap(lab: TimedRuns) -> None:
     """Each run fails if the other one is under way."""
     mark = lab.where.path / "under-way"
     code = (
@@ -185,7 +185,7 @@ async def test_runs_do_not_overlap(lab: Lab) -> None:
 
 
 async def test_a_timer_waits_for_the_file_that_it_needs(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: TimedRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("tarn_cli.node.timers._LOOK_S", 0.05)
     needed = lab.where.path / "credentials"
@@ -200,21 +200,21 @@ async def test_a_timer_waits_for_the_file_that_it_needs(
     assert sum("waits for" in line for line in lab.lines) == 1
 
 
-async def test_the_second_command_runs_only_after_the_success_of_the_first(lab: Lab) -> None:
+async def test_the_second_command_runs_only_after_the_success_of_the_first(lab: TimedRuns) -> None:
     fails, other = lab.spec("raise SystemExit(1)"), lab.spec(name="second")
     both = TimerSpec("gc", (*fails.commands, *other.commands), dict(os.environ), 3600 * SECOND_US)
     await lab.during(both, until=lambda: lab.lines != [])
     assert (lab.count("gc"), lab.count("second")) == (1, 0)
 
 
-async def test_damaged_times_count_as_never(lab: Lab) -> None:
+async def test_damaged_times_count_as_never(lab: TimedRuns) -> None:
     (lab.where.path / "timers.json").write_text("{")
     assert timers_record(lab.where) == {}
     await lab.during(lab.spec(interval_s=1), until=lambda: lab.count() == 1)
     assert "cannot be read" in lab.lines[0]
 
 
-async def test_nothing_is_shown_of_timers_that_are_off(lab: Lab) -> None:
+async def test_nothing_is_shown_of_timers_that_are_off(lab: TimedRuns) -> None:
     lab.where.write_timers({"gc": {"begin_us": 1}})
     await lab.during(until=lambda: True)
     assert timers_record(lab.where) == {}

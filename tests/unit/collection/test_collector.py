@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from collector_lab import NO_LIMITS, Lab, check_history, collector_lab
+from collector_lab import NO_LIMITS, CollectorLab, check_history, collector_lab
 from graveler_service import reason_of
 
 from tarn.block.port import BlockKey
@@ -28,17 +28,19 @@ from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
 
 @pytest.fixture
-async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+async def lab(tmp_path: Path) -> AsyncIterator[CollectorLab]:
     async with collector_lab(tmp_path) as lab:
         yield lab
 
 
 @pytest.mark.parametrize("seed", range(8))
-async def test_readers_read_everything_and_all_garbage_is_gone(lab: Lab, seed: int) -> None:
+async def test_readers_read_everything_and_all_garbage_is_gone(
+    lab: CollectorLab, seed: int
+) -> None:
     await check_history(lab, seed)
 
 
-async def test_a_young_block_is_kept(lab: Lab) -> None:
+async def test_a_young_block_is_kept(lab: CollectorLab) -> None:
     lost = await lab.put("main", "a")
     await lab.put("main", "a")
     manifest = await lab.collector.mark("lake")
@@ -51,7 +53,7 @@ async def test_a_young_block_is_kept(lab: Lab) -> None:
     assert lost not in await lab.blocks()
 
 
-async def test_the_next_step_follows_from_the_record(lab: Lab) -> None:
+async def test_the_next_step_follows_from_the_record(lab: CollectorLab) -> None:
     clock = lab.service.clock
     assert next_step(await lab.collector.record("lake"), clock.now_us()) is Step.MARK
     manifest = await lab.collector.mark("lake")
@@ -68,7 +70,7 @@ async def test_the_next_step_follows_from_the_record(lab: Lab) -> None:
     assert await reason_of(lab.collector.sweep("lake", NO_LIMITS)) is Reason.COLLECTION_NO_MARK
 
 
-async def test_totals_are_told_to_graveler(lab: Lab) -> None:
+async def test_totals_are_told_to_graveler(lab: CollectorLab) -> None:
     await lab.put("main", "a", b"12345")
     await lab.put("main", "a", b"12")
     await lab.pass_days(2)
@@ -81,7 +83,7 @@ async def test_totals_are_told_to_graveler(lab: Lab) -> None:
     assert record.last_sweep.deleted_count == 1
 
 
-async def test_a_dry_run_leaves_no_mark(lab: Lab) -> None:
+async def test_a_dry_run_leaves_no_mark(lab: CollectorLab) -> None:
     await lab.put("main", "a")
     before = await lab.blocks("")
     manifest = await lab.collector.mark("lake", dry_run=True)
@@ -91,7 +93,7 @@ async def test_a_dry_run_leaves_no_mark(lab: Lab) -> None:
     assert await read_manifest(lab.collector.blocks, lab.namespace, manifest.run_id) is None
 
 
-async def test_a_run_that_exceeds_a_limit_is_confirmed_by_its_id(lab: Lab) -> None:
+async def test_a_run_that_exceeds_a_limit_is_confirmed_by_its_id(lab: CollectorLab) -> None:
     lost = await lab.put("main", "a")
     await lab.put("main", "a")
     await lab.pass_days(2)
@@ -107,7 +109,7 @@ async def test_a_run_that_exceeds_a_limit_is_confirmed_by_its_id(lab: Lab) -> No
     assert lost not in await lab.blocks()
 
 
-async def test_a_hold_ends_the_run(lab: Lab) -> None:
+async def test_a_hold_ends_the_run(lab: CollectorLab) -> None:
     await lab.put("main", "a")
     await lab.collector.client.hold(lab.admin, "lake", 60)
     assert await reason_of(lab.collector.mark("lake")) is Reason.COLLECTION_HELD
@@ -115,7 +117,7 @@ async def test_a_hold_ends_the_run(lab: Lab) -> None:
     await lab.collector.mark("lake")
 
 
-async def test_two_runs_exclude_each_other_until_the_lease_ends(lab: Lab) -> None:
+async def test_two_runs_exclude_each_other_until_the_lease_ends(lab: CollectorLab) -> None:
     client, admin = lab.collector.client, lab.admin
     await client.begin(admin, "lake", "d" * 32, pb.COLLECTION_PHASE_MARK)
     assert await reason_of(lab.collector.mark("lake")) is Reason.COLLECTION_RUNNING
@@ -124,7 +126,7 @@ async def test_two_runs_exclude_each_other_until_the_lease_ends(lab: Lab) -> Non
 
 
 async def test_a_lost_live_block_holds_collections(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: CollectorLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = await lab.put("main", "a")
     await lab.put("main", "b")
@@ -146,7 +148,7 @@ async def test_a_lost_live_block_holds_collections(
 
 
 async def test_a_loss_holds_collections_also_if_the_collector_dies_before_the_end_of_its_run(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: CollectorLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     live = await lab.put("main", "a")
     await lab.put("main", "b")
@@ -175,7 +177,7 @@ async def test_a_loss_holds_collections_also_if_the_collector_dies_before_the_en
         await lab.collector.sweep("lake", NO_LIMITS)
 
 
-async def marked_with_garbage(lab: Lab) -> tuple[str, str]:
+async def marked_with_garbage(lab: CollectorLab) -> tuple[str, str]:
     """A mark that can be swept: the path of its garbage, and its id."""
     lost = await lab.put("main", "a")
     await lab.put("main", "a")
@@ -188,7 +190,7 @@ async def marked_with_garbage(lab: Lab) -> tuple[str, str]:
 @pytest.mark.parametrize("name", ["manifest.json", "quarantine/"])
 @pytest.mark.parametrize("is_damaged", [False, True], ids=["missing", "damaged"])
 async def test_a_mark_whose_files_are_lost_is_replaced(
-    lab: Lab, name: str, is_damaged: bool
+    lab: CollectorLab, name: str, is_damaged: bool
 ) -> None:
     lost, mark = await marked_with_garbage(lab)
     blocks = lab.service.replicas.blocks
@@ -206,7 +208,9 @@ async def test_a_mark_whose_files_are_lost_is_replaced(
     assert lost not in await lab.blocks()
 
 
-async def test_a_mark_that_exceeds_a_limit_waits_a_week_for_its_confirmation(lab: Lab) -> None:
+async def test_a_mark_that_exceeds_a_limit_waits_a_week_for_its_confirmation(
+    lab: CollectorLab,
+) -> None:
     lost, mark = await marked_with_garbage(lab)
     strict = SweepOptions(limits=Limits(share_max=0.1))
     with pytest.raises(TarnError, match=f"`tarn gc run lake --confirm {mark}`"):
@@ -222,7 +226,7 @@ async def test_a_mark_that_exceeds_a_limit_waits_a_week_for_its_confirmation(lab
 
 
 async def test_a_sweep_is_compared_with_the_last_complete_one(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: CollectorLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(limits, "GROWTH_BLOCKS", 2)
     await marked_with_garbage(lab)
@@ -262,7 +266,7 @@ def test_growth_counts_above_a_floor(
         limits.check_limits(manifest, Limits(1.0), last)
 
 
-async def test_damage_of_the_lake_is_no_reason_for_a_new_mark(lab: Lab) -> None:
+async def test_damage_of_the_lake_is_no_reason_for_a_new_mark(lab: CollectorLab) -> None:
     record = pb.Collection(mark_run_id="a" * 32)
     for error in (
         TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, "a range", path="_tarn/range/1"),
@@ -272,7 +276,9 @@ async def test_damage_of_the_lake_is_no_reason_for_a_new_mark(lab: Lab) -> None:
         assert not needs_new_mark(record, error, 1 << 60)
 
 
-async def test_the_files_of_the_mark_that_can_be_swept_outlive_their_year(lab: Lab) -> None:
+async def test_the_files_of_the_mark_that_can_be_swept_outlive_their_year(
+    lab: CollectorLab,
+) -> None:
     lost, mark = await marked_with_garbage(lab)
     await lab.pass_days(400)
     ended = lab.collector.client.end
@@ -291,7 +297,9 @@ async def test_the_files_of_the_mark_that_can_be_swept_outlive_their_year(lab: L
     assert lost not in await lab.blocks()
 
 
-async def test_a_commit_that_lost_its_listing_matters_only_if_a_ref_leads_to_it(lab: Lab) -> None:
+async def test_a_commit_that_lost_its_listing_matters_only_if_a_ref_leads_to_it(
+    lab: CollectorLab,
+) -> None:
     """Its process paused for days, and no branch was moved to it."""
     async with lab.service.replicas.replica() as graveler:
         repository = await graveler.repositories.read(RepositoryId("lake"))
@@ -307,7 +315,7 @@ async def test_a_commit_that_lost_its_listing_matters_only_if_a_ref_leads_to_it(
     assert raised.value.kind is Kind.CORRUPT
 
 
-async def test_a_manifest_of_another_cutoff_ends_the_sweep(lab: Lab) -> None:
+async def test_a_manifest_of_another_cutoff_ends_the_sweep(lab: CollectorLab) -> None:
     lost = await lab.put("main", "a")
     await lab.put("main", "a")
     await lab.pass_days(2)
@@ -325,7 +333,7 @@ async def test_a_manifest_of_another_cutoff_ends_the_sweep(lab: Lab) -> None:
     assert lost in await lab.blocks()
 
 
-async def test_a_lost_lease_cancels_the_work(lab: Lab) -> None:
+async def test_a_lost_lease_cancels_the_work(lab: CollectorLab) -> None:
     """The work waits for the block store when another run takes the repository."""
     client = lab.collector.client
     await client.begin(lab.admin, "lake", "d" * 32, pb.COLLECTION_PHASE_MARK)
@@ -358,7 +366,7 @@ async def test_a_lost_lease_cancels_the_work(lab: Lab) -> None:
 
 
 async def test_work_stops_before_the_lease_ends_if_graveler_is_silent(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: CollectorLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     client, clock = lab.collector.client, lab.service.clock
     await client.begin(lab.admin, "lake", "d" * 32, pb.COLLECTION_PHASE_MARK)
@@ -392,7 +400,7 @@ async def test_work_stops_before_the_lease_ends_if_graveler_is_silent(
     assert clock.monotonic() - began < lease_s
 
 
-async def test_files_of_runs_are_kept_for_a_year(lab: Lab) -> None:
+async def test_files_of_runs_are_kept_for_a_year(lab: CollectorLab) -> None:
     first = (await lab.collector.mark("lake")).run_id
     await lab.pass_days(364)
     second = (await lab.collector.mark("lake")).run_id

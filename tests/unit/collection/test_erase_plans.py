@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from collector_lab import NO_LIMITS, Lab, collector_lab, play
+from collector_lab import NO_LIMITS, CollectorLab, collector_lab, play
 from erasure_lab import eraser_of, history
 from expiring_lab import commit, forget_reflog, set_rules
 from graveler_service import reason_of
@@ -20,12 +20,12 @@ from tarn.core.ids import physical_path
 
 
 @pytest.fixture
-async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+async def lab(tmp_path: Path) -> AsyncIterator[CollectorLab]:
     async with collector_lab(tmp_path) as lab:
         yield lab
 
 
-async def test_other_paths_of_the_same_data_are_told(lab: Lab) -> None:
+async def test_other_paths_of_the_same_data_are_told(lab: CollectorLab) -> None:
     """A copy by reference loses its content, too: committed, staged, and in a branch of its own."""
     blocks = await history(lab)
     page = await lab.service.graveler.list_entries(lab.admin, "lake", "main")
@@ -42,7 +42,7 @@ async def test_other_paths_of_the_same_data_are_told(lab: Lab) -> None:
     assert {physical_path(row["address"]) for row in rows} == {blocks["new"]}
 
 
-async def test_a_plan_sees_compacted_listings(lab: Lab) -> None:
+async def test_a_plan_sees_compacted_listings(lab: CollectorLab) -> None:
     compacted = await lab.put("main", "users/7/a")
     await lab.service.graveler.compact_branch(lab.admin, "lake", "main")
     await lab.pass_days(2)
@@ -56,14 +56,16 @@ async def test_a_plan_sees_compacted_listings(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("pattern", ["**", "*", "u*/7/**", "users*", "?sers/7", "**/7"])
-async def test_a_pattern_that_could_be_everything_needs_to_be_said(lab: Lab, pattern: str) -> None:
+async def test_a_pattern_that_could_be_everything_needs_to_be_said(
+    lab: CollectorLab, pattern: str
+) -> None:
     await history(lab)
     assert await reason_of(eraser_of(lab).plan("lake", pattern)) is Reason.INVALID_ARGUMENT
     await lab.pass_days(2)
     await eraser_of(lab).plan("lake", pattern, everything=True)
 
 
-async def test_rows_of_older_tokens_are_found(lab: Lab) -> None:
+async def test_rows_of_older_tokens_are_found(lab: CollectorLab) -> None:
     """A conditional write begins a new token; the row that it hides has a block, too."""
     hidden = await lab.put("main", "users/7/a", b"hidden")
     address = lab.ids.uuid7()
@@ -79,7 +81,7 @@ async def test_rows_of_older_tokens_are_found(lab: Lab) -> None:
     assert await lab.blocks() & {hidden, newer} == set()
 
 
-async def test_objects_of_expired_commits_are_found(lab: Lab) -> None:
+async def test_objects_of_expired_commits_are_found(lab: CollectorLab) -> None:
     """A mark let the commits expire, and no sweep has deleted their objects yet."""
     made = [await commit(lab, "main", "users/7/a") for _ in range(3)]
     await forget_reflog(lab)
@@ -97,7 +99,7 @@ async def test_objects_of_expired_commits_are_found(lab: Lab) -> None:
 
 
 @pytest.mark.parametrize("seed", range(3))
-async def test_a_plan_finds_what_readers_find(lab: Lab, seed: int) -> None:
+async def test_a_plan_finds_what_readers_find(lab: CollectorLab, seed: int) -> None:
     """Random histories, compared with every ref and every commit read path by path."""
     refs = await play(lab, seed)
     commits = [

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collector_lab import Lab, collector_lab
+from collector_lab import CollectorLab, collector_lab
 from erasure_lab import erased, eraser_of, over
 from graveler_service import reason_of
 from lake_rules import ALL, protect
@@ -31,7 +31,7 @@ RUN = "d" * 32
 
 
 @pytest.fixture
-async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+async def lab(tmp_path: Path) -> AsyncIterator[CollectorLab]:
     async with collector_lab(tmp_path) as lab:
         yield lab
 
@@ -40,7 +40,7 @@ def address_of(block: str) -> bytes:
     return bytes.fromhex(block.rpartition("/")[2])
 
 
-async def branches(lab: Lab) -> dict[str, str]:
+async def branches(lab: CollectorLab) -> dict[str, str]:
     """Branches with uncommitted objects of user 7: staged, compacted, over a committed one; returns the blocks."""
     blocks = {"committed": await lab.put("main", "users/7/a"), "other": await lab.put("main", "b")}
     await lab.commit("main")
@@ -56,7 +56,7 @@ async def branches(lab: Lab) -> dict[str, str]:
     return blocks
 
 
-async def test_a_run_discards_what_is_uncommitted_and_says_so(lab: Lab) -> None:
+async def test_a_run_discards_what_is_uncommitted_and_says_so(lab: CollectorLab) -> None:
     blocks = await branches(lab)
     plan = await eraser_of(lab).plan("lake", "users/7/**")
     assert plan.uncommitted == {"main": 1, "side": 3}
@@ -81,7 +81,7 @@ async def test_a_run_discards_what_is_uncommitted_and_says_so(lab: Lab) -> None:
 
 
 async def test_neither_a_protection_nor_a_read_only_repository_keeps_uncommitted_entries(
-    lab: Lab,
+    lab: CollectorLab,
 ) -> None:
     """Their blocks go; what a reader cannot read need not be protected."""
     await branches(lab)
@@ -91,7 +91,7 @@ async def test_neither_a_protection_nor_a_read_only_repository_keeps_uncommitted
     assert (await eraser_of(lab).run("lake", plan.plan_id)).discarded == {"main": 1, "side": 3}
 
 
-async def test_a_branch_that_is_deleted_meanwhile_has_nothing_to_discard(lab: Lab) -> None:
+async def test_a_branch_that_is_deleted_meanwhile_has_nothing_to_discard(lab: CollectorLab) -> None:
     await branches(lab)
     plan = await eraser_of(lab).plan("lake", "users/7/**")
     service = lab.service
@@ -109,7 +109,7 @@ async def test_a_branch_that_is_deleted_meanwhile_has_nothing_to_discard(lab: La
     assert (done.discarded, done.certificate is not None) == ({"main": 1}, True)
 
 
-async def test_entries_go_after_the_rows_and_before_the_blocks(lab: Lab) -> None:
+async def test_entries_go_after_the_rows_and_before_the_blocks(lab: CollectorLab) -> None:
     """No commit takes an entry that cannot be read; a run that cannot discard deletes nothing."""
     blocks = await branches(lab)
     plan = await eraser_of(lab).plan("lake", "users/7/**")
@@ -138,7 +138,7 @@ async def test_entries_go_after_the_rows_and_before_the_blocks(lab: Lab) -> None
 
 
 async def test_a_row_that_lands_late_is_discarded_after_the_blocks(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: CollectorLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As the completion of an upload that is older than the plan, whose age is not checked."""
     blocks = await branches(lab)
@@ -157,7 +157,7 @@ async def test_a_row_that_lands_late_is_discarded_after_the_blocks(
     assert sorted(await lab.readable("side")) == ["b", "beside", "users/7/a"]
 
 
-async def test_the_empty_listing_needs_no_file(lab: Lab) -> None:
+async def test_the_empty_listing_needs_no_file(lab: CollectorLab) -> None:
     await lab.put("main", "users/7/a")
     await lab.commit("main")
     await lab.service.graveler.unstage(lab.admin, "lake", "main", "users/7/a")
@@ -168,7 +168,7 @@ async def test_the_empty_listing_needs_no_file(lab: Lab) -> None:
     assert (await eraser_of(lab).plan("lake", "users/7/**")).uncommitted == {}
 
 
-async def test_only_entries_of_erased_addresses_are_discarded(lab: Lab) -> None:
+async def test_only_entries_of_erased_addresses_are_discarded(lab: CollectorLab) -> None:
     blocks = await branches(lab)
     client = ErasureClient(lab.service.transport)
     entries = [(f"users/7/{name}", address_of(blocks[name])) for name in ("staged", "again")]
@@ -198,7 +198,9 @@ async def test_only_entries_of_erased_addresses_are_discarded(lab: Lab) -> None:
         (["a"] * (ADDRESSES_MAX + 1), b"a" * 16 * (ADDRESSES_MAX + 1)),
     ],
 )
-async def test_a_page_is_bounded_and_checked(lab: Lab, paths: list[str], addresses: bytes) -> None:
+async def test_a_page_is_bounded_and_checked(
+    lab: CollectorLab, paths: list[str], addresses: bytes
+) -> None:
     request = pb.DiscardErasedRequest(
         repository_id="lake", run_id=RUN, branch_id="main", paths=paths, addresses=addresses
     )
@@ -210,7 +212,7 @@ async def test_a_page_is_bounded_and_checked(lab: Lab, paths: list[str], address
 
 
 async def test_more_entries_than_memory_holds_end_the_run_before_it_deletes(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
+    lab: CollectorLab, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await branches(lab)
     plan = await eraser_of(lab).plan("lake", "users/7/**")

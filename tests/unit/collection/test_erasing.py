@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from collector_lab import Lab, collector_lab
+from collector_lab import CollectorLab, collector_lab
 from erasure_lab import erased, eraser_of, history, over, planned
 from graveler_service import reason_of
 
@@ -32,12 +32,12 @@ from tarn_proto.graveler.v1 import collection_service_pb2 as pb
 
 
 @pytest.fixture
-async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+async def lab(tmp_path: Path) -> AsyncIterator[CollectorLab]:
     async with collector_lab(tmp_path) as lab:
         yield lab
 
 
-async def test_objects_go_out_of_all_history_and_the_rest_stays(lab: Lab) -> None:
+async def test_objects_go_out_of_all_history_and_the_rest_stays(lab: CollectorLab) -> None:
     blocks = await history(lab)
     await lab.pass_days(2)
     young = await lab.put("main", "users/7/young", b"young")
@@ -82,7 +82,7 @@ class DiedError(Exception):
 class Broken(ErasureClient):
     """Dies at one call: before it lands, or after."""
 
-    def __init__(self, lab: Lab, *, after: bool) -> None:
+    def __init__(self, lab: CollectorLab, *, after: bool) -> None:
         super().__init__(lab.service.transport)
         self.calls, self.after = 0, after
 
@@ -95,7 +95,9 @@ class Broken(ErasureClient):
 
 
 @pytest.mark.parametrize("after", [False, True])
-async def test_nothing_is_deleted_before_all_rows_are_durable(lab: Lab, after: bool) -> None:
+async def test_nothing_is_deleted_before_all_rows_are_durable(
+    lab: CollectorLab, after: bool
+) -> None:
     """A run that dies while it writes rows deletes nothing; the next one ends it."""
     blocks, plan_id = await planned(lab)
     before = await lab.blocks()
@@ -110,7 +112,7 @@ async def test_nothing_is_deleted_before_all_rows_are_durable(lab: Lab, after: b
     assert await lab.blocks() == {blocks["other"]}
 
 
-async def test_every_row_is_there_when_the_first_block_goes(lab: Lab) -> None:
+async def test_every_row_is_there_when_the_first_block_goes(lab: CollectorLab) -> None:
     """And the record says that an erasure runs."""
     blocks, plan_id = await planned(lab)
     looks: list[str] = []
@@ -124,7 +126,7 @@ async def test_every_row_is_there_when_the_first_block_goes(lab: Lab) -> None:
     assert set(looks) == {plan_id}
 
 
-async def test_a_run_that_dies_at_any_request_is_resumed(lab: Lab) -> None:
+async def test_a_run_that_dies_at_any_request_is_resumed(lab: CollectorLab) -> None:
     """The store fails at its n-th request, for every n, until a run ends with a certificate."""
     blocks, plan_id = await planned(lab)
     certificates = 0
@@ -156,7 +158,9 @@ async def test_a_run_that_dies_at_any_request_is_resumed(lab: Lab) -> None:
     assert await erased(lab, blocks["old"]) == plan_id
 
 
-async def test_a_block_that_answers_again_ends_the_run_without_a_certificate(lab: Lab) -> None:
+async def test_a_block_that_answers_again_ends_the_run_without_a_certificate(
+    lab: CollectorLab,
+) -> None:
     blocks, plan_id = await planned(lab)
 
     async def delete_many(namespace: str, paths: Sequence[str]) -> None:
@@ -173,7 +177,7 @@ async def test_a_block_that_answers_again_ends_the_run_without_a_certificate(lab
     assert done.certificate is not None
 
 
-async def test_without_knowledge_of_versions_there_is_no_certificate(lab: Lab) -> None:
+async def test_without_knowledge_of_versions_there_is_no_certificate(lab: CollectorLab) -> None:
     _, plan_id = await planned(lab)
     done = await over(lab, versions="the versioning of the bucket b is enabled").run(
         "lake", plan_id
@@ -182,7 +186,7 @@ async def test_without_knowledge_of_versions_there_is_no_certificate(lab: Lab) -
     assert done.versions == "the versioning of the bucket b is enabled"
 
 
-async def test_a_collection_and_an_erasure_exclude_each_other(lab: Lab) -> None:
+async def test_a_collection_and_an_erasure_exclude_each_other(lab: CollectorLab) -> None:
     _, plan_id = await planned(lab)
     before = await lab.blocks()
     client = lab.collector.client
@@ -204,7 +208,7 @@ async def test_a_collection_and_an_erasure_exclude_each_other(lab: Lab) -> None:
     await lab.collect()
 
 
-async def test_a_run_that_lost_its_lease_writes_no_row(lab: Lab) -> None:
+async def test_a_run_that_lost_its_lease_writes_no_row(lab: CollectorLab) -> None:
     blocks, plan_id = await planned(lab)
     client = ErasureClient(lab.service.transport)
     address = bytes.fromhex(blocks["old"].rpartition("/")[2])
@@ -215,7 +219,7 @@ async def test_a_run_that_lost_its_lease_writes_no_row(lab: Lab) -> None:
     assert await erased(lab, blocks["old"]) == ""
 
 
-async def test_an_address_that_a_writer_may_stage_is_not_erased(lab: Lab) -> None:
+async def test_an_address_that_a_writer_may_stage_is_not_erased(lab: CollectorLab) -> None:
     """Rule 11 refuses an erased address, because only one that is much older is erased."""
     old = await lab.put("main", "a")
     await lab.pass_days(22 / 24)
@@ -237,7 +241,7 @@ async def test_an_address_that_a_writer_may_stage_is_not_erased(lab: Lab) -> Non
     assert await reason_of(staging) is Reason.ADDRESS_TOO_OLD
 
 
-async def test_what_came_since_the_plan_is_told(lab: Lab) -> None:
+async def test_what_came_since_the_plan_is_told(lab: CollectorLab) -> None:
     blocks, plan_id = await planned(lab)
     late = await lab.put("side", "users/7/late")
     done = await eraser_of(lab).run("lake", plan_id)
@@ -247,7 +251,7 @@ async def test_what_came_since_the_plan_is_told(lab: Lab) -> None:
     assert await lab.blocks() == {blocks["other"], late}
 
 
-async def test_a_changed_list_is_refused(lab: Lab) -> None:
+async def test_a_changed_list_is_refused(lab: CollectorLab) -> None:
     _, plan_id = await planned(lab)
     before = await lab.blocks()
     path = f"{ERASURE_FOLDER}{plan_id}/list.parquet"
@@ -261,7 +265,7 @@ async def test_a_changed_list_is_refused(lab: Lab) -> None:
     assert await lab.blocks() == before
 
 
-async def test_the_rows_are_written_again_from_the_lists(lab: Lab) -> None:
+async def test_the_rows_are_written_again_from_the_lists(lab: CollectorLab) -> None:
     """After a restore of metadata from before the run; a plan that never ran stays a plan."""
     blocks, plan_id = await planned(lab)
     await eraser_of(lab).run("lake", plan_id)
@@ -278,7 +282,7 @@ async def test_the_rows_are_written_again_from_the_lists(lab: Lab) -> None:
     assert await erased(lab, blocks["other"]) == ""
 
 
-async def test_who_may_erase(lab: Lab) -> None:
+async def test_who_may_erase(lab: CollectorLab) -> None:
     """No role but Admin, for all rpcs; who reads the object may ask whether it was erased."""
     for role in ("Analyst", "Developer"):
         caller = await lab.service.as_user(f"u{role.lower()}", role)
@@ -293,7 +297,7 @@ async def test_who_may_erase(lab: Lab) -> None:
         assert found == ""
 
 
-async def test_no_row_is_written_below_the_feature_level(lab: Lab) -> None:
+async def test_no_row_is_written_below_the_feature_level(lab: CollectorLab) -> None:
     """A backup by the last release would fail at the row."""
     blocks, plan_id = await planned(lab)
     service = lab.service
@@ -306,7 +310,7 @@ async def test_no_row_is_written_below_the_feature_level(lab: Lab) -> None:
     await transport.close()
 
 
-async def test_a_backup_saves_the_rows(lab: Lab, tmp_path: Path) -> None:
+async def test_a_backup_saves_the_rows(lab: CollectorLab, tmp_path: Path) -> None:
     blocks, plan_id = await planned(lab)
     await eraser_of(lab).run("lake", plan_id)
     async with lab.service.replicas.replica() as replica:
@@ -332,7 +336,7 @@ async def test_a_backup_saves_the_rows(lab: Lab, tmp_path: Path) -> None:
     assert len([key for key in saved if not key.startswith(RepositoryKeys.ERASED)]) == commits
 
 
-async def test_writers_beside_a_run_lose_nothing(lab: Lab) -> None:
+async def test_writers_beside_a_run_lose_nothing(lab: CollectorLab) -> None:
     """At each request of the run to the store, a client writes to a path of the plan, commits or merges."""
     blocks, plan_id = await planned(lab)
     kept = {blocks["other"]}

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
-from collector_lab import NO_LIMITS, Lab, collector_lab
+from collector_lab import NO_LIMITS, CollectorLab, collector_lab
 from expiring_lab import commit, forget_reflog, set_rules
 from google.protobuf.timestamp_pb2 import Timestamp
 from graveler_service import reason_of
@@ -24,12 +24,12 @@ RULES = '{"branches": [{"match": "*", "keep_commits": 2}], "detached": {"keep_da
 
 
 @pytest.fixture
-async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+async def lab(tmp_path: Path) -> AsyncIterator[CollectorLab]:
     async with collector_lab(tmp_path) as lab:
         yield lab
 
 
-async def test_without_rules_nothing_expires(lab: Lab) -> None:
+async def test_without_rules_nothing_expires(lab: CollectorLab) -> None:
     made = [await commit(lab, "main", "a") for _ in range(4)]
     await forget_reflog(lab)
     await lab.pass_days(400)
@@ -38,7 +38,7 @@ async def test_without_rules_nothing_expires(lab: Lab) -> None:
     assert (await lab.collector.record("lake")).last_mark.note == ""
 
 
-async def test_objects_of_expired_commits_go_and_all_else_stays(lab: Lab) -> None:
+async def test_objects_of_expired_commits_go_and_all_else_stays(lab: CollectorLab) -> None:
     graveler = lab.service.graveler
     made = [await commit(lab, "main", "a") for _ in range(4)]
     shared = await lab.put("main", "b")
@@ -80,7 +80,7 @@ async def test_objects_of_expired_commits_go_and_all_else_stays(lab: Lab) -> Non
     assert await reason_of(lab.readable(made[0][0])) is Reason.EXPIRED_COMMIT
 
 
-async def test_old_tags_go_and_their_commits_one_mark_later(lab: Lab) -> None:
+async def test_old_tags_go_and_their_commits_one_mark_later(lab: CollectorLab) -> None:
     graveler = lab.service.graveler
     made = [await commit(lab, "main", "a") for _ in range(5)]
     for name, (commit_id, _) in {"old": made[0], "kept": made[1], "again": made[0]}.items():
@@ -122,7 +122,9 @@ async def test_old_tags_go_and_their_commits_one_mark_later(lab: Lab) -> None:
     assert await lab.readable("kept") == {"a": made[1][1]}
 
 
-async def test_a_commit_expires_by_its_own_time_and_not_by_that_of_its_author(lab: Lab) -> None:
+async def test_a_commit_expires_by_its_own_time_and_not_by_that_of_its_author(
+    lab: CollectorLab,
+) -> None:
     graveler = lab.service.graveler
     block = await lab.put("main", "a")
     long_ago = Timestamp(seconds=1)
@@ -141,7 +143,7 @@ async def test_a_commit_expires_by_its_own_time_and_not_by_that_of_its_author(la
     assert await reason_of(lab.readable(made.commit.commit_id)) is Reason.EXPIRED_COMMIT
 
 
-async def test_reflogs_keep_their_commits(lab: Lab) -> None:
+async def test_reflogs_keep_their_commits(lab: CollectorLab) -> None:
     made = [await commit(lab, "main", "a") for _ in range(5)]
     await set_rules(lab, RULES)
     await lab.pass_days(6)
@@ -150,7 +152,7 @@ async def test_reflogs_keep_their_commits(lab: Lab) -> None:
     assert await lab.readable("main@{3}") == {"a": made[1][1]}
 
 
-async def test_a_dry_run_lets_nothing_expire(lab: Lab) -> None:
+async def test_a_dry_run_lets_nothing_expire(lab: CollectorLab) -> None:
     made = [await commit(lab, "main", "a") for _ in range(5)]
     await forget_reflog(lab)
     await set_rules(lab, RULES)
@@ -160,7 +162,7 @@ async def test_a_dry_run_lets_nothing_expire(lab: Lab) -> None:
     assert await lab.readable(made[0][0]) == {"a": made[0][1]}
 
 
-async def test_a_preview_tells_what_would_expire(lab: Lab) -> None:
+async def test_a_preview_tells_what_would_expire(lab: CollectorLab) -> None:
     made = [await commit(lab, "main", "a") for _ in range(5)]
     await forget_reflog(lab)
     await lab.pass_days(6)
@@ -187,7 +189,7 @@ async def test_a_preview_tells_what_would_expire(lab: Lab) -> None:
     assert (found.commit_count, found.expired_count, found.objects_max) == (2, 4, 0)
 
 
-async def test_notes_tell_which_commits_were_published(lab: Lab) -> None:
+async def test_notes_tell_which_commits_were_published(lab: CollectorLab) -> None:
     made = {(await commit(lab, "main", "a"))[0] for _ in range(3)}
     found = await published_commits(lab.collector.blocks, lab.namespace, CollectionProgress())
     assert made <= found
@@ -196,7 +198,7 @@ async def test_notes_tell_which_commits_were_published(lab: Lab) -> None:
         assert commit_id_of(from_json(await lab.collector.blocks.read(key))) == name
 
 
-async def test_rules_are_checked_and_have_the_etag_of_the_settings(lab: Lab) -> None:
+async def test_rules_are_checked_and_have_the_etag_of_the_settings(lab: CollectorLab) -> None:
     graveler = lab.service.graveler
     found = await graveler.get_retention(lab.admin, "lake")
     assert found.rules_json == ""
@@ -209,7 +211,7 @@ async def test_rules_are_checked_and_have_the_etag_of_the_settings(lab: Lab) -> 
     assert parse_retention(now.rules_json) == parse_retention(RULES)
 
 
-async def test_only_a_run_lets_commits_and_tags_expire(lab: Lab) -> None:
+async def test_only_a_run_lets_commits_and_tags_expire(lab: CollectorLab) -> None:
     head, _ = await commit(lab, "main", "a")
     late = lab.collector.client.expire_commits(lab.admin, "lake", "f" * 32, {head: "rule"})
     assert await reason_of(late) is Reason.COLLECTION_LOST

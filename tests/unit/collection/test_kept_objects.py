@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from collected_lake import CollectedLake
-from collector_lab import NO_LIMITS, Lab, collector_lab
+from collector_lab import NO_LIMITS, CollectorLab, collector_lab
 from expiring_lab import commit, forget_reflog, set_rules
 from graveler_service import reason_of
 
@@ -27,12 +27,12 @@ NOTHING = '{"branches": [{"match": "*", "keep_commits": 1}]}'
 
 
 @pytest.fixture
-async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+async def lab(tmp_path: Path) -> AsyncIterator[CollectorLab]:
     async with collector_lab(tmp_path) as lab:
         yield lab
 
 
-async def block_of(lab: Lab, ref: str, path: str) -> str | Reason:
+async def block_of(lab: CollectorLab, ref: str, path: str) -> str | Reason:
     """Returns the block that a reader finds at a path, or why not."""
     graveler = lab.service.graveler
     try:
@@ -42,11 +42,13 @@ async def block_of(lab: Lab, ref: str, path: str) -> str | Reason:
     return physical_path(unpack(found.entry).address)
 
 
-async def remove(lab: Lab, path: str) -> None:
+async def remove(lab: CollectorLab, path: str) -> None:
     await lab.service.graveler.unstage(lab.admin, "lake", "main", path)
 
 
-async def test_versions_of_what_main_lists_stay_until_it_is_deleted_there(lab: Lab) -> None:
+async def test_versions_of_what_main_lists_stay_until_it_is_deleted_there(
+    lab: CollectorLab,
+) -> None:
     first, a = await commit(lab, "main", "a")
     second, b = await commit(lab, "main", "b")
     await commit(lab, "main", "a")
@@ -78,7 +80,7 @@ async def test_versions_of_what_main_lists_stay_until_it_is_deleted_there(lab: L
     assert a not in await lab.blocks()
 
 
-async def test_a_sweep_keeps_what_is_listed_again_since_its_mark(lab: Lab) -> None:
+async def test_a_sweep_keeps_what_is_listed_again_since_its_mark(lab: CollectorLab) -> None:
     _, a = await commit(lab, "main", "a")
     await remove(lab, "a")
     await commit(lab, "main", "b")
@@ -94,7 +96,7 @@ async def test_a_sweep_keeps_what_is_listed_again_since_its_mark(lab: Lab) -> No
     assert a in await lab.blocks()
 
 
-async def test_what_was_written_lately_stays(lab: Lab) -> None:
+async def test_what_was_written_lately_stays(lab: CollectorLab) -> None:
     _, old = await commit(lab, "main", "a")
     await lab.pass_days(5)
     late, young = await commit(lab, "main", "a")
@@ -113,7 +115,7 @@ async def test_what_was_written_lately_stays(lab: Lab) -> None:
     assert young not in await lab.blocks()
 
 
-async def test_rules_of_objects_let_nothing_expire_by_themselves(lab: Lab) -> None:
+async def test_rules_of_objects_let_nothing_expire_by_themselves(lab: CollectorLab) -> None:
     made = [await commit(lab, "main", "a") for _ in range(3)]
     await forget_reflog(lab)
     await set_rules(
@@ -126,7 +128,7 @@ async def test_rules_of_objects_let_nothing_expire_by_themselves(lab: Lab) -> No
 
 
 @pytest.mark.parametrize("seed", range(6))
-async def test_random_histories_keep_what_the_rules_say(lab: Lab, seed: int) -> None:
+async def test_random_histories_keep_what_the_rules_say(lab: CollectorLab, seed: int) -> None:
     """The oracle looks at each object of each expired commit, by the definition of the rules."""
     rng = random.Random(seed)
     graveler, admin = lab.service.graveler, lab.admin

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 
 import pytest
-from collector_lab import NO_LIMITS, Lab, collector_lab
+from collector_lab import NO_LIMITS, CollectorLab, collector_lab
 from expiring_lab import commit, forget_reflog, set_rules
 
 from tarn.block.port import BlockKey
@@ -27,30 +27,30 @@ READ = '{"branches": [{"match": "*", "keep_commits": 1}], "objects": {"keep_read
 
 
 @pytest.fixture
-async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+async def lab(tmp_path: Path) -> AsyncIterator[CollectorLab]:
     async with collector_lab(tmp_path, keeps_reads=True) as lab:
         await journal(lab).begin()
         yield lab
 
 
-def journal(lab: Lab) -> ReadJournal:
+def journal(lab: CollectorLab) -> ReadJournal:
     found = lab.service.replicas.made[0].journal
     assert found is not None
     return found
 
 
-async def pass_days(lab: Lab, days: float) -> None:
+async def pass_days(lab: CollectorLab, days: float) -> None:
     await lab.pass_days(days)
     await journal(lab).flush()
 
 
-async def collect(lab: Lab) -> None:
+async def collect(lab: CollectorLab) -> None:
     await lab.collector.mark("lake")
     await pass_days(lab, 1)
     await lab.collector.sweep("lake", NO_LIMITS)
 
 
-async def read(lab: Lab, ref: str, path: str) -> str | Reason:
+async def read(lab: CollectorLab, ref: str, path: str) -> str | Reason:
     """Reads an object; returns its block, or why it cannot be read."""
     try:
         found = await lab.service.graveler.lookup(lab.admin, "lake", ref, path)
@@ -59,7 +59,7 @@ async def read(lab: Lab, ref: str, path: str) -> str | Reason:
     return physical_path(unpack(found.entry).address)
 
 
-async def two_versions(lab: Lab) -> tuple[CommitId, str, str]:
+async def two_versions(lab: CollectorLab) -> tuple[CommitId, str, str]:
     """Returns a commit that a mark lets expire, and its two objects. The first was read today, the other never."""
     _, b = await commit(lab, "main", "b")
     old, a = await commit(lab, "main", "a")
@@ -73,7 +73,7 @@ async def two_versions(lab: Lab) -> tuple[CommitId, str, str]:
     return old, a, b
 
 
-async def test_what_was_read_stays_until_nobody_has_read_it_for_days(lab: Lab) -> None:
+async def test_what_was_read_stays_until_nobody_has_read_it_for_days(lab: CollectorLab) -> None:
     old, a, b = await two_versions(lab)
     await collect(lab)
     assert (a in await lab.blocks(), b in await lab.blocks()) == (True, False)
@@ -90,7 +90,7 @@ async def test_what_was_read_stays_until_nobody_has_read_it_for_days(lab: Lab) -
     assert await read(lab, old, "a") is Reason.EXPIRED_COMMIT
 
 
-async def test_a_read_after_the_mark_is_seen_by_the_sweep(lab: Lab) -> None:
+async def test_a_read_after_the_mark_is_seen_by_the_sweep(lab: CollectorLab) -> None:
     old, _, b = await two_versions(lab)
     await lab.collector.mark("lake")
     assert await read(lab, old, "b") == b
@@ -99,46 +99,46 @@ async def test_a_read_after_the_mark_is_seen_by_the_sweep(lab: Lab) -> None:
     assert b in await lab.blocks()
 
 
-async def set_row(lab: Lab, key: bytes, value: bytes) -> None:
+async def set_row(lab: CollectorLab, key: bytes, value: bytes) -> None:
     group = Group(key, ((key, value),))
     partition = fence_partition("test") if key == ON_KEY else KEYS.reads
     assert await lab.service.replicas.kv.set_many(partition, [group]) == [None]
 
 
-def days_ago(lab: Lab, days: float) -> int:
+def days_ago(lab: CollectorLab, days: float) -> int:
     return lab.service.clock.now_us() - int(days * DAY_US)
 
 
-async def no_doubt(_: Lab) -> None:
+async def no_doubt(_: CollectorLab) -> None:
     pass
 
 
-async def off(lab: Lab) -> None:
+async def off(lab: CollectorLab) -> None:
     await end_journal(lab.service.replicas.kv, KEYS)
 
 
-async def on_for_nine_days(lab: Lab) -> None:
+async def on_for_nine_days(lab: CollectorLab) -> None:
     await set_row(lab, ON_KEY, encode_on(days_ago(lab, 9)))
 
 
-async def killed_three_days_ago(lab: Lab) -> None:
+async def killed_three_days_ago(lab: CollectorLab) -> None:
     await set_row(lab, (killed := Session("f" * 32, days_ago(lab, 3))).key, killed.encode())
 
 
-async def killed_before(lab: Lab) -> None:
+async def killed_before(lab: CollectorLab) -> None:
     await set_row(lab, (killed := Session("f" * 32, days_ago(lab, 12))).key, killed.encode())
 
 
-async def lost_three_days_ago(lab: Lab) -> None:
+async def lost_three_days_ago(lab: CollectorLab) -> None:
     ended = Session("f" * 32, days_ago(lab, 3), days_ago(lab, 3), is_ended=True)
     await set_row(lab, ended.key, ended.encode())
 
 
-async def a_file_is_missing(lab: Lab) -> None:
+async def a_file_is_missing(lab: CollectorLab) -> None:
     await lab.service.replicas.blocks.delete_many(lab.namespace, await files(lab))
 
 
-async def a_file_is_damaged(lab: Lab) -> None:
+async def a_file_is_damaged(lab: CollectorLab) -> None:
     (path,) = await files(lab)
     key = BlockKey(lab.namespace, path)
     body = bytearray(await lab.service.replicas.blocks.read(key))
@@ -147,7 +147,7 @@ async def a_file_is_damaged(lab: Lab) -> None:
     await lab.service.replicas.blocks.put(key, body)
 
 
-async def files(lab: Lab) -> list[str]:
+async def files(lab: CollectorLab) -> list[str]:
     return sorted(await lab.blocks("_tarn/reads/"))
 
 
@@ -166,7 +166,7 @@ async def files(lab: Lab) -> list[str]:
     ids=lambda each: getattr(each, "__name__", ""),
 )
 async def test_every_doubt_counts_as_a_read(
-    lab: Lab, doubt: Callable[[Lab], Awaitable[None]], *, stays: bool
+    lab: CollectorLab, doubt: Callable[[CollectorLab], Awaitable[None]], *, stays: bool
 ) -> None:
     _, a, b = await two_versions(lab)
     await doubt(lab)

@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from collector_lab import NO_LIMITS, Lab, collector_lab
+from collector_lab import NO_LIMITS, CollectorLab, collector_lab
 from erasure_lab import eraser_of, history
 
 from tarn.block.mem import MemBlockStore
@@ -18,17 +18,17 @@ from tarn.core.errors import Kind, Reason, TarnError
 
 
 @pytest.fixture
-async def lab(tmp_path: Path) -> AsyncIterator[Lab]:
+async def lab(tmp_path: Path) -> AsyncIterator[CollectorLab]:
     async with collector_lab(tmp_path) as lab:
         yield lab
 
 
-def misled(lab: Lab) -> Collector:
+def misled(lab: CollectorLab) -> Collector:
     """The collector, with an empty store in place of that of the installation."""
     return replace(lab.collector, blocks=MemBlockStore(lab.service.clock))
 
 
-async def preview(lab: Lab) -> object:
+async def preview(lab: CollectorLab) -> object:
     collector = misled(lab)
     now_us = lab.service.clock.now_us()
     return await preview_expiry(
@@ -36,7 +36,7 @@ async def preview(lab: Lab) -> object:
     )
 
 
-STEPS: dict[str, Callable[[Lab], Awaitable[object]]] = {
+STEPS: dict[str, Callable[[CollectorLab], Awaitable[object]]] = {
     "mark": lambda lab: misled(lab).mark("lake"),
     "dry run": lambda lab: misled(lab).mark("lake", dry_run=True),
     "sweep": lambda lab: misled(lab).sweep("lake", NO_LIMITS),
@@ -48,7 +48,7 @@ STEPS: dict[str, Callable[[Lab], Awaitable[object]]] = {
 
 
 @pytest.mark.parametrize("step", STEPS)
-async def test_the_store_of_another_installation_is_named(lab: Lab, step: str) -> None:
+async def test_the_store_of_another_installation_is_named(lab: CollectorLab, step: str) -> None:
     await history(lab)
     await lab.pass_days(2)
     if step == "sweep":
@@ -64,7 +64,9 @@ async def test_the_store_of_another_installation_is_named(lab: Lab, step: str) -
     assert (await lab.collector.record("lake")).run_id == "", "the run has ended"
 
 
-async def test_blocks_that_are_lost_in_the_right_store_are_still_reported(lab: Lab) -> None:
+async def test_blocks_that_are_lost_in_the_right_store_are_still_reported(
+    lab: CollectorLab,
+) -> None:
     await history(lab)
     await lab.pass_days(2)
     blocks = lab.collector.blocks

@@ -3,7 +3,7 @@ from dataclasses import replace
 from typing import cast
 
 import pytest
-from compactor_lab import LIMITS, Lab, running_mark, simulated
+from compactor_lab import LIMITS, CompactorLab, running_mark, simulated
 from tests.support.clock import SeededIds
 
 from tarn.client.auth import AuthClient
@@ -22,7 +22,7 @@ from tarn_proto.graveler.v1 import staging_event_service_pb2 as event_pb
 
 
 @simulated
-async def test_deletes_without_a_commit_lead_to_a_compaction(lab: Lab) -> None:
+async def test_deletes_without_a_commit_lead_to_a_compaction(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor:
         await lab.service.put("kept", 1)
         await lab.put_and_delete(30)
@@ -34,7 +34,7 @@ async def test_deletes_without_a_commit_lead_to_a_compaction(lab: Lab) -> None:
 
 
 @simulated
-async def test_a_branch_below_the_thresholds_costs_no_call(lab: Lab) -> None:
+async def test_a_branch_below_the_thresholds_costs_no_call(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor:
         await lab.passes(5.0)
         before = lab.graveler.count("MeasureStaging")
@@ -46,7 +46,7 @@ async def test_a_branch_below_the_thresholds_costs_no_call(lab: Lab) -> None:
 
 
 @simulated
-async def test_deletes_through_two_replicas_add_up(lab: Lab) -> None:
+async def test_deletes_through_two_replicas_add_up(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor:
         await lab.put_and_delete(15, name="one")
         through_b = GravelerClient(lab.wires["b"])
@@ -59,7 +59,7 @@ async def test_deletes_through_two_replicas_add_up(lab: Lab) -> None:
 
 
 @simulated
-async def test_a_compactor_that_starts_later_finds_the_deletes(lab: Lab) -> None:
+async def test_a_compactor_that_starts_later_finds_the_deletes(lab: CompactorLab) -> None:
     await lab.put_and_delete(30)
     for wire in lab.wires.values():
         wire.is_cut = True  # no replica tells what it counted
@@ -69,7 +69,7 @@ async def test_a_compactor_that_starts_later_finds_the_deletes(lab: Lab) -> None
 
 
 @simulated
-async def test_a_start_measures_each_staged_branch_once(lab: Lab) -> None:
+async def test_a_start_measures_each_staged_branch_once(lab: CompactorLab) -> None:
     admin = lab.service.admin
     for number in range(4):
         await lab.service.graveler.create_branch(admin, "lake", f"b{number}", "main")
@@ -83,7 +83,7 @@ async def test_a_start_measures_each_staged_branch_once(lab: Lab) -> None:
 
 @simulated
 async def test_a_branch_that_is_due_at_a_start_is_measured_once_before_its_compaction(
-    lab: Lab,
+    lab: CompactorLab,
 ) -> None:
     await lab.put_and_delete(30)
     for wire in lab.wires.values():
@@ -95,7 +95,7 @@ async def test_a_branch_that_is_due_at_a_start_is_measured_once_before_its_compa
 
 
 @simulated
-async def test_a_restarted_replica_leads_to_one_listing(lab: Lab) -> None:
+async def test_a_restarted_replica_leads_to_one_listing(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor:
         await lab.service.put("a", 1)
         await lab.passes(20.0)
@@ -111,7 +111,7 @@ async def test_a_restarted_replica_leads_to_one_listing(lab: Lab) -> None:
 
 
 @simulated
-async def test_a_broken_wire_loses_no_counts(lab: Lab) -> None:
+async def test_a_broken_wire_loses_no_counts(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor:
         await lab.passes(20.0)
         listings = lab.graveler.count("ListStagedBranches")
@@ -128,7 +128,7 @@ async def test_a_broken_wire_loses_no_counts(lab: Lab) -> None:
 
 
 @simulated
-async def test_a_commit_that_nobody_told_is_noticed_after_a_restart(lab: Lab) -> None:
+async def test_a_commit_that_nobody_told_is_noticed_after_a_restart(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor:
         await lab.put_and_delete(10)
         await lab.passes(20.0)
@@ -146,7 +146,9 @@ async def test_a_commit_that_nobody_told_is_noticed_after_a_restart(lab: Lab) ->
 
 
 @simulated
-async def test_a_compaction_that_seems_to_run_is_not_disturbed_all_the_time(lab: Lab) -> None:
+async def test_a_compaction_that_seems_to_run_is_not_disturbed_all_the_time(
+    lab: CompactorLab,
+) -> None:
     await lab.put_and_delete(30)
     await running_mark(lab)
     async with lab.compactor() as compactor:
@@ -158,7 +160,7 @@ async def test_a_compaction_that_seems_to_run_is_not_disturbed_all_the_time(lab:
 
 
 @simulated
-async def test_a_replica_that_is_gone_is_watched_no_more(lab: Lab) -> None:
+async def test_a_replica_that_is_gone_is_watched_no_more(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor:
         await lab.until(lambda: len(compactor.sensor.replicas) == 2)
         wire = lab.wires.pop("b")
@@ -169,7 +171,7 @@ async def test_a_replica_that_is_gone_is_watched_no_more(lab: Lab) -> None:
 
 
 @simulated
-async def test_each_replica_tells_what_a_compactor_does(lab: Lab) -> None:
+async def test_each_replica_tells_what_a_compactor_does(lab: CompactorLab) -> None:
     """Another compactor, and one that ends, are told apart; who is silent for a minute is left out."""
     admin = lab.service.admin
     clients = {name: GravelerClient(wire) for name, wire in lab.wires.items()}
@@ -191,7 +193,7 @@ async def test_each_replica_tells_what_a_compactor_does(lab: Lab) -> None:
 
 
 @simulated
-async def test_a_report_names_the_branches_that_run(lab: Lab) -> None:
+async def test_a_report_names_the_branches_that_run(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor:
         lab.graveler.failing.add("CompactBranch")
         await lab.put_and_delete(30)
@@ -209,7 +211,7 @@ async def test_a_report_names_the_branches_that_run(lab: Lab) -> None:
 
 
 @simulated
-async def test_reports_are_bounded(lab: Lab) -> None:
+async def test_reports_are_bounded(lab: CompactorLab) -> None:
     admin, client = lab.service.admin, StagingEventClient(lab.wires["a"])
     for wrong in (
         event_pb.CompactorReport(),
@@ -226,7 +228,7 @@ async def test_reports_are_bounded(lab: Lab) -> None:
 
 
 @simulated
-async def test_failures_are_repeated_with_growing_pauses(lab: Lab) -> None:
+async def test_failures_are_repeated_with_growing_pauses(lab: CompactorLab) -> None:
     lab.graveler.failing.add("CompactBranch")
     async with lab.compactor() as compactor:
         await lab.put_and_delete(30)
@@ -243,7 +245,7 @@ async def test_failures_are_repeated_with_growing_pauses(lab: Lab) -> None:
 
 
 @simulated
-async def test_a_branch_that_is_committed_all_the_time_is_left_alone(lab: Lab) -> None:
+async def test_a_branch_that_is_committed_all_the_time_is_left_alone(lab: CompactorLab) -> None:
     limits = replace(LIMITS, commit_interval_s=30.0)
     async with lab.compactor(limits) as compactor:
         for name in ("one", "two", "three"):
@@ -262,7 +264,7 @@ async def test_a_branch_that_is_committed_all_the_time_is_left_alone(lab: Lab) -
 
 
 @simulated
-async def test_a_compactor_that_stops_starts_nothing_more(lab: Lab) -> None:
+async def test_a_compactor_that_stops_starts_nothing_more(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor:
         compactor.compactor.stop()
         await lab.put_and_delete(30)
@@ -271,7 +273,7 @@ async def test_a_compactor_that_stops_starts_nothing_more(lab: Lab) -> None:
 
 
 @simulated
-async def test_two_compactors_share_the_branches(lab: Lab) -> None:
+async def test_two_compactors_share_the_branches(lab: CompactorLab) -> None:
     async with lab.compactor(seed=1) as one, lab.compactor(seed=2) as two:
         await lab.passes(5.0)
         await lab.branches_with_deletes({f"b{number}": 25 for number in range(6)})
@@ -285,7 +287,7 @@ async def test_two_compactors_share_the_branches(lab: Lab) -> None:
 
 
 @simulated
-async def test_a_deleted_branch_is_forgotten(lab: Lab) -> None:
+async def test_a_deleted_branch_is_forgotten(lab: CompactorLab) -> None:
     admin = lab.service.admin
     await lab.service.graveler.create_branch(admin, "lake", "short", "main")
     async with lab.compactor() as compactor:
@@ -302,7 +304,7 @@ async def test_a_deleted_branch_is_forgotten(lab: Lab) -> None:
 
 
 @simulated
-async def test_writes_go_on_during_compactions(lab: Lab) -> None:
+async def test_writes_go_on_during_compactions(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor:
 
         async def write() -> None:
@@ -321,7 +323,7 @@ async def test_writes_go_on_during_compactions(lab: Lab) -> None:
 
 
 @simulated
-async def test_failures_of_a_branch_that_is_clean_again_are_forgotten(lab: Lab) -> None:
+async def test_failures_of_a_branch_that_is_clean_again_are_forgotten(lab: CompactorLab) -> None:
     """Else old failures fill the list of branches that are worked on, and no other branch gets a place."""
     lab.graveler.failing.add("CompactBranch")
     async with lab.compactor() as compactor:
@@ -333,7 +335,7 @@ async def test_failures_of_a_branch_that_is_clean_again_are_forgotten(lab: Lab) 
 
 
 @simulated
-async def test_a_lost_file_is_a_failure_and_not_a_deleted_branch(lab: Lab) -> None:
+async def test_a_lost_file_is_a_failure_and_not_a_deleted_branch(lab: CompactorLab) -> None:
     lab.graveler.failing.add("CompactBranch")
     lab.graveler.error = TarnError(Kind.NOT_FOUND, Reason.BLOCK_NOT_FOUND, "no block r1")
     async with lab.compactor() as compactor:
@@ -345,7 +347,7 @@ async def test_a_lost_file_is_a_failure_and_not_a_deleted_branch(lab: Lab) -> No
 
 @simulated
 async def test_a_replica_that_restarted_while_it_was_not_resolved_leads_to_a_listing(
-    lab: Lab,
+    lab: CompactorLab,
 ) -> None:
     """The counts of its earlier run in the meantime never arrived."""
     async with lab.compactor() as compactor:
@@ -370,7 +372,7 @@ async def test_a_replica_that_restarted_while_it_was_not_resolved_leads_to_a_lis
 
 
 @simulated
-async def test_a_branch_that_cannot_be_measured_delays_no_other(lab: Lab) -> None:
+async def test_a_branch_that_cannot_be_measured_delays_no_other(lab: CompactorLab) -> None:
     await lab.branches_with_deletes({"b1": 30, "b2": 30, "b3": 30})
     for wire in lab.wires.values():
         wire.is_cut = True
@@ -385,7 +387,7 @@ async def test_a_branch_that_cannot_be_measured_delays_no_other(lab: Lab) -> Non
 
 
 @simulated
-async def test_a_listing_that_remembers_few_measurements_comes_to_an_end(lab: Lab) -> None:
+async def test_a_listing_that_remembers_few_measurements_comes_to_an_end(lab: CompactorLab) -> None:
     admin = lab.service.admin
     for number in range(4):
         await lab.service.graveler.create_branch(admin, "lake", f"b{number}", "main")
@@ -401,7 +403,7 @@ async def test_a_listing_that_remembers_few_measurements_comes_to_an_end(lab: La
 
 
 @simulated
-async def test_an_object_that_is_deleted_again_and_again_is_one_delete(lab: Lab) -> None:
+async def test_an_object_that_is_deleted_again_and_again_is_one_delete(lab: CompactorLab) -> None:
     """The counts of the replicas add up all of them; the measurement before a compaction tells the truth."""
     graveler, admin = lab.service.graveler, lab.service.admin
     async with lab.compactor() as compactor:
@@ -417,7 +419,7 @@ async def test_an_object_that_is_deleted_again_and_again_is_one_delete(lab: Lab)
 
 
 @simulated
-async def test_the_branches_with_the_most_deletes_are_compacted_first(lab: Lab) -> None:
+async def test_the_branches_with_the_most_deletes_are_compacted_first(lab: CompactorLab) -> None:
     admin = lab.service.admin
     async with lab.compactor() as compactor, lab.client(compactor) as client:
         await client.pause(admin, 600)
@@ -431,7 +433,7 @@ async def test_the_branches_with_the_most_deletes_are_compacted_first(lab: Lab) 
 
 
 @simulated
-async def test_no_more_compactions_run_at_a_time_than_are_allowed(lab: Lab) -> None:
+async def test_no_more_compactions_run_at_a_time_than_are_allowed(lab: CompactorLab) -> None:
     admin = lab.service.admin
     async with lab.compactor() as compactor, lab.client(compactor) as client:
         await client.pause(admin, 600)
@@ -443,7 +445,7 @@ async def test_no_more_compactions_run_at_a_time_than_are_allowed(lab: Lab) -> N
 
 
 @simulated
-async def test_branches_that_find_no_place_are_compacted_later(lab: Lab) -> None:
+async def test_branches_that_find_no_place_are_compacted_later(lab: CompactorLab) -> None:
     import tarn_compactor.compactor as module
 
     admin, most, places = lab.service.admin, 0, module._WORK_MAX
@@ -468,7 +470,7 @@ async def test_branches_that_find_no_place_are_compacted_later(lab: Lab) -> None
 
 
 @simulated
-async def test_a_token_that_auth_refuses_is_asked_for_again(lab: Lab) -> None:
+async def test_a_token_that_auth_refuses_is_asked_for_again(lab: CompactorLab) -> None:
     """Another error does not make the compactor ask again."""
     clock = lab.service.clock
     asked = 0
@@ -492,7 +494,7 @@ async def test_a_token_that_auth_refuses_is_asked_for_again(lab: Lab) -> None:
 
 
 @simulated
-async def test_a_protected_branch_of_a_read_only_repository_is_compacted(lab: Lab) -> None:
+async def test_a_protected_branch_of_a_read_only_repository_is_compacted(lab: CompactorLab) -> None:
     graveler, admin = lab.service.graveler, lab.service.admin
     await lab.service.put("kept", 1)
     await lab.put_and_delete(30)
@@ -510,7 +512,7 @@ async def test_a_protected_branch_of_a_read_only_repository_is_compacted(lab: La
 
 
 @simulated
-async def test_the_metrics_of_the_operators_page_count_the_work(lab: Lab) -> None:
+async def test_the_metrics_of_the_operators_page_count_the_work(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor:
         for number in range(10):
             await lab.service.put(f"kept/{number}", 1)

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from compactor_lab import Lab, simulated
+from compactor_lab import CompactorLab, simulated
 from graveler_service import reason_of
 
 from tarn_proto.compactor.v1 import compactor_service_pb2 as pb
 
 
 @simulated
-async def test_the_status_needs_a_permission(lab: Lab) -> None:
+async def test_the_status_needs_a_permission(lab: CompactorLab) -> None:
     developer = await lab.service.as_user("dev", "Developer")
     async with lab.compactor() as compactor, lab.client(compactor) as client:
         # GetCompactorStatus, PauseCompactor and ResumeCompactor.
@@ -19,7 +19,7 @@ async def test_the_status_needs_a_permission(lab: Lab) -> None:
 
 
 @simulated
-async def test_the_status_shows_branches_replicas_and_work(lab: Lab) -> None:
+async def test_the_status_shows_branches_replicas_and_work(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor, lab.client(compactor) as client:
         await lab.put_and_delete(10)
         await lab.passes(2.0)
@@ -33,7 +33,7 @@ async def test_the_status_shows_branches_replicas_and_work(lab: Lab) -> None:
 
 
 @simulated
-async def test_the_status_shows_the_branches_with_the_most_deletes_first(lab: Lab) -> None:
+async def test_the_status_shows_the_branches_with_the_most_deletes_first(lab: CompactorLab) -> None:
     admin = lab.service.admin
     async with lab.compactor() as compactor, lab.client(compactor) as client:
         began_us = lab.service.clock.now_us()
@@ -51,7 +51,7 @@ async def test_the_status_shows_the_branches_with_the_most_deletes_first(lab: La
 
 
 @simulated
-async def test_the_status_adds_up_the_work(lab: Lab) -> None:
+async def test_the_status_adds_up_the_work(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor, lab.client(compactor) as client:
         await lab.put_and_delete(30)
         await lab.service.put("new", 1)

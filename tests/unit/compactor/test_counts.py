@@ -17,7 +17,7 @@ def token(name: str = "t1", rows: int = 0, tombstones: int = 0, **more: object) 
     )
 
 
-class Lab:
+class ToldCounts:
     def __init__(self) -> None:
         self.counts = Counts()
         self.now = 1000.0
@@ -48,7 +48,7 @@ class Lab:
 
 
 def test_totals_of_a_replica_are_not_added_twice() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token(rows=5, tombstones=2))
     lab.told(token(rows=5, tombstones=2))
     lab.told(token(rows=7, tombstones=3))
@@ -57,14 +57,14 @@ def test_totals_of_a_replica_are_not_added_twice() -> None:
 
 
 def test_replicas_are_added_up() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token(rows=5), replica="a")
     lab.told(token(rows=3), replica="b")
     assert lab.view().rows == 8
 
 
 def test_a_replica_that_started_again_counts_on() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token(rows=5), run=b"1")
     lab.told(token(rows=3), run=b"2")
     lab.told(token(rows=4), run=b"2")
@@ -72,14 +72,14 @@ def test_a_replica_that_started_again_counts_on() -> None:
 
 
 def test_a_token_that_the_replica_had_forgotten_counts_on() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token(rows=5))
     lab.told(token(rows=3))
     assert lab.view().rows == 8
 
 
 def test_a_commit_takes_its_tokens_and_leaves_newer_ones() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token("t1", rows=5), token("t2", rows=3))
     lab.told(token("t1", rows=5, is_sealed=True), replica="b")
     assert lab.view().sealed_tokens == 1
@@ -88,14 +88,14 @@ def test_a_commit_takes_its_tokens_and_leaves_newer_ones() -> None:
 
 
 def test_rows_that_are_told_after_their_removal_do_not_count() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token("t1", is_removed=True), replica="b")
     lab.told(token("t1", rows=5), replica="a")
     assert lab.view().rows == 0
 
 
 def test_commits_are_timed() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     for name in ("t1", "t2"):
         lab.told(token(name, is_removed=True, is_committed=True), token(name + "x", rows=1))
         lab.told(token(name + "x", is_removed=True, is_committed=True))  # the same commit
@@ -105,14 +105,14 @@ def test_commits_are_timed() -> None:
 
 
 def test_a_compaction_is_no_commit() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token("t1", rows=5))
     lab.told(token("t1", rows=5, is_removed=True))
     assert lab.view() == BranchView()
 
 
 def test_a_measurement_replaces_what_was_told() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token(rows=500))
     lab.counts.begin_measurement(KEY)
     assert lab.view().rows == 500
@@ -122,7 +122,7 @@ def test_a_measurement_replaces_what_was_told() -> None:
 
 def test_a_measurement_that_ended_at_its_limit_makes_no_branch_smaller() -> None:
     """Else a branch with a million rows counts as one with 100,000 after a replica has started again."""
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token(rows=900_000, tombstones=50_000))
     lab.counts.begin_measurement(KEY)
     lab.told(token(rows=900_001, tombstones=50_000))
@@ -134,7 +134,7 @@ def test_a_measurement_that_ended_at_its_limit_makes_no_branch_smaller() -> None
 
 
 def test_a_measurement_that_ended_at_its_limit_counts_if_no_more_was_told() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token(rows=5))
     lab.counts.begin_measurement(KEY)
     lab.measured("t1", rows=100_000, is_truncated=True)
@@ -147,7 +147,7 @@ def test_a_measurement_that_ended_at_its_limit_counts_if_no_more_was_told() -> N
 
 
 def test_what_is_told_during_a_measurement_is_added() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token(rows=500))
     lab.counts.begin_measurement(KEY)
     lab.told(token(rows=503))
@@ -156,7 +156,7 @@ def test_what_is_told_during_a_measurement_is_added() -> None:
 
 
 def test_a_failed_measurement_changes_nothing() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token(rows=500, tombstones=10))
     lab.counts.begin_measurement(KEY)
     lab.told(token(rows=503, tombstones=10))
@@ -165,7 +165,7 @@ def test_a_failed_measurement_changes_nothing() -> None:
 
 
 def test_a_commit_during_a_measurement_that_fails_takes_its_rows() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token("t1", rows=500))
     lab.counts.begin_measurement(KEY)
     lab.told(token("t1", rows=500, is_removed=True))
@@ -174,7 +174,7 @@ def test_a_commit_during_a_measurement_that_fails_takes_its_rows() -> None:
 
 
 def test_a_commit_ends_a_measurement_of_its_tokens() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.counts.begin_measurement(KEY)
     lab.measured("t2", "t1", rows=20)
     assert (lab.view().rows, lab.view().sealed_tokens) == (20, 1)
@@ -185,7 +185,7 @@ def test_a_commit_ends_a_measurement_of_its_tokens() -> None:
 
 def test_a_measurement_of_which_a_part_was_removed_is_made_again() -> None:
     """A compaction removed the older token; how many of the rows are in the newer one is not known."""
-    lab = Lab()
+    lab = ToldCounts()
     lab.counts.begin_measurement(KEY)
     lab.measured("t3", "t2", "t1", rows=20)
     lab.told(token("t1", is_removed=True))
@@ -196,7 +196,7 @@ def test_a_measurement_of_which_a_part_was_removed_is_made_again() -> None:
 
 
 def test_a_measurement_that_a_commit_overtook_is_made_again() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.counts.begin_measurement(KEY)
     lab.told(token("t1", is_removed=True))
     lab.measured("t2", "t1", rows=20)
@@ -205,7 +205,7 @@ def test_a_measurement_that_a_commit_overtook_is_made_again() -> None:
 
 
 def test_the_age_is_that_of_the_oldest_rows() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token("t1", rows=1))
     lab.now += 100
     lab.told(token("t2", rows=1))
@@ -215,7 +215,7 @@ def test_the_age_is_that_of_the_oldest_rows() -> None:
 
 
 def test_listings_show_how_many_rows_they_read_for_one() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token(rows=1, listed_rows_read=100, listed_rows_returned=50))
     assert lab.view().amplification == 2.0
     lab.told(token(rows=1, listed_rows_read=200, listed_rows_returned=60))
@@ -224,7 +224,7 @@ def test_listings_show_how_many_rows_they_read_for_one() -> None:
 
 
 def test_older_listings_weigh_less_but_change_no_ratio() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     for count in range(1, 30):
         read, returned = 1000 * count, 500 * count
         lab.told(token(rows=1, listed_rows_read=read, listed_rows_returned=returned))
@@ -234,7 +234,7 @@ def test_older_listings_weigh_less_but_change_no_ratio() -> None:
 
 
 def test_the_age_begins_with_the_first_row_after_all_others_are_gone() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token("t1", rows=5))
     lab.now += 100
     assert lab.view().age_s == 100.0
@@ -247,7 +247,7 @@ def test_the_age_begins_with_the_first_row_after_all_others_are_gone() -> None:
 
 
 def test_a_failed_measurement_loses_no_counts() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token(rows=5, tombstones=3))
     lab.counts.begin_measurement(KEY)
     lab.told(token(rows=9, tombstones=6, is_sealed=True))
@@ -258,7 +258,7 @@ def test_a_failed_measurement_loses_no_counts() -> None:
 
 
 def test_empty_branches_are_forgotten() -> None:
-    lab = Lab()
+    lab = ToldCounts()
     lab.told(token("t1", rows=1))
     lab.told(token("t1", is_removed=True))
     lab.counts.drop_empty(lab.now)
@@ -270,7 +270,7 @@ def test_empty_branches_are_forgotten() -> None:
 
 def test_branches_are_limited() -> None:
     """Those that changed least recently are forgotten."""
-    lab = Lab()
+    lab = ToldCounts()
     import tarn_compactor.counts as module
 
     def tell(number: int, rows: int) -> None:

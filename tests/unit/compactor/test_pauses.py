@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from compactor_lab import Lab, simulated
+from compactor_lab import CompactorLab, simulated
 from graveler_service import reason_of
 
 
 @simulated
-async def test_a_pause_holds_and_ends(lab: Lab) -> None:
+async def test_a_pause_holds_and_ends(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor, lab.client(compactor) as client:
         await client.pause(lab.service.admin, 600)
         await lab.put_and_delete(30)
@@ -26,7 +26,7 @@ async def test_a_pause_holds_and_ends(lab: Lab) -> None:
 
 
 @simulated
-async def test_a_pause_without_a_length_lasts_an_hour(lab: Lab) -> None:
+async def test_a_pause_without_a_length_lasts_an_hour(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor, lab.client(compactor) as client:
         began_s = lab.service.clock.now_us() // 1_000_000
         end = (await client.pause(lab.service.admin)).pause_end_time.seconds
@@ -36,7 +36,7 @@ async def test_a_pause_without_a_length_lasts_an_hour(lab: Lab) -> None:
 
 
 @simulated
-async def test_work_goes_on_as_soon_as_a_pause_is_ended(lab: Lab) -> None:
+async def test_work_goes_on_as_soon_as_a_pause_is_ended(lab: CompactorLab) -> None:
     """The compactor that is asked does not wait until it reads the pause again."""
     async with lab.compactor() as compactor, lab.client(compactor) as client:
         await client.pause(lab.service.admin, until_resumed=True)
@@ -47,7 +47,9 @@ async def test_work_goes_on_as_soon_as_a_pause_is_ended(lab: Lab) -> None:
 
 
 @simulated
-async def test_a_pause_holds_for_all_compactors_and_survives_their_restarts(lab: Lab) -> None:
+async def test_a_pause_holds_for_all_compactors_and_survives_their_restarts(
+    lab: CompactorLab,
+) -> None:
     admin = lab.service.admin
     async with lab.compactor() as first, lab.compactor(seed=1) as second:
         async with lab.client(first) as asked:
@@ -70,7 +72,7 @@ async def test_a_pause_holds_for_all_compactors_and_survives_their_restarts(lab:
 
 
 @simulated
-async def test_each_compactor_works_again_after_the_end_of_a_pause(lab: Lab) -> None:
+async def test_each_compactor_works_again_after_the_end_of_a_pause(lab: CompactorLab) -> None:
     async with lab.compactor() as first, lab.compactor(seed=1) as second:
         async with lab.client(first) as asked:
             await asked.pause(lab.service.admin, 60)
@@ -81,7 +83,7 @@ async def test_each_compactor_works_again_after_the_end_of_a_pause(lab: Lab) -> 
 
 
 @simulated
-async def test_a_pause_does_not_stop_who_asks_for_a_compaction(lab: Lab) -> None:
+async def test_a_pause_does_not_stop_who_asks_for_a_compaction(lab: CompactorLab) -> None:
     graveler, admin = lab.service.graveler, lab.service.admin
     async with lab.compactor() as compactor, lab.client(compactor) as client:
         await client.pause(admin, 600)
@@ -92,7 +94,7 @@ async def test_a_pause_does_not_stop_who_asks_for_a_compaction(lab: Lab) -> None
 
 
 @simulated
-async def test_nothing_is_compacted_while_the_pause_cannot_be_read(lab: Lab) -> None:
+async def test_nothing_is_compacted_while_the_pause_cannot_be_read(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor:
         lab.graveler.failing = {"GetCompactionPause"}
         await lab.put_and_delete(30)
@@ -104,7 +106,7 @@ async def test_nothing_is_compacted_while_the_pause_cannot_be_read(lab: Lab) -> 
 
 
 @simulated
-async def test_a_pause_is_limited(lab: Lab) -> None:
+async def test_a_pause_is_limited(lab: CompactorLab) -> None:
     async with lab.compactor() as compactor, lab.client(compactor) as client:
         refused = client.pause(lab.service.admin, 8 * 86_400)
         assert await reason_of(refused) == "INVALID_ARGUMENT"

@@ -51,7 +51,7 @@ class _Graveler:
         )
 
 
-class _Lab:
+class _LimitedGateway:
     def __init__(self, gateways: int = 1) -> None:
         self.clock = ManualClock()
         self.graveler = _Graveler()
@@ -76,14 +76,14 @@ class _Lab:
 
 
 async def test_without_quotas_everything_passes() -> None:
-    lab = _Lab()
+    lab = _LimitedGateway()
     await lab.rates.refresh()
     assert not lab.rates.is_on
     assert lab.admitted() == 100
 
 
 async def test_requests_beyond_the_rate_are_told_when_to_come_again() -> None:
-    lab = _Lab()
+    lab = _LimitedGateway()
     await lab.limit("repository", "lake", requests=5)
     assert lab.admitted() == 5
     with pytest.raises(RateExceededError) as raised:
@@ -98,7 +98,7 @@ async def test_requests_beyond_the_rate_are_told_when_to_come_again() -> None:
 
 
 async def test_a_user_is_limited_in_all_repositories_together() -> None:
-    lab = _Lab()
+    lab = _LimitedGateway()
     await lab.limit("user", "ann", requests=4)
     assert lab.admitted(repository="a", count=3) == 3
     assert lab.admitted(repository="b") == 1
@@ -107,7 +107,7 @@ async def test_a_user_is_limited_in_all_repositories_together() -> None:
 
 
 async def test_a_refused_request_costs_its_user_nothing() -> None:
-    lab = _Lab()
+    lab = _LimitedGateway()
     await lab.limit("user", "ann", requests=4)
     await lab.limit("repository", "lake", requests=1)
     assert lab.admitted() == 1
@@ -115,7 +115,7 @@ async def test_a_refused_request_costs_its_user_nothing() -> None:
 
 
 async def test_bytes_are_charged_afterwards_and_then_waited_for() -> None:
-    lab = _Lab()
+    lab = _LimitedGateway()
     await lab.limit("repository", "lake", transfer=1000)
     admit(lab.rates, "ann", "lake")
     lab.rates.charge("ann", "lake", 3000)
@@ -126,13 +126,13 @@ async def test_bytes_are_charged_afterwards_and_then_waited_for() -> None:
 
 
 async def test_each_gateway_enforces_its_share() -> None:
-    lab = _Lab(gateways=4)
+    lab = _LimitedGateway(gateways=4)
     await lab.limit("repository", "lake", requests=8)
     assert lab.admitted() == 2
 
 
 async def test_the_defaults_bind_all_others() -> None:
-    lab = _Lab()
+    lab = _LimitedGateway()
     lab.graveler.user = pb.QuotaLimits(requests_per_second=2)
     await lab.limit("user", "ann", requests=3)
     assert lab.admitted(user="ann") == 3
@@ -141,7 +141,7 @@ async def test_the_defaults_bind_all_others() -> None:
 
 
 async def test_a_changed_limit_counts_from_its_reading() -> None:
-    lab = _Lab()
+    lab = _LimitedGateway()
     await lab.limit("repository", "lake", requests=1)
     assert lab.admitted() == 1
     lab.graveler.quotas.clear()
@@ -155,7 +155,7 @@ async def test_a_changed_limit_counts_from_its_reading() -> None:
 @pytest.mark.parametrize("page", [0, 1])
 async def test_limits_stay_in_force_while_graveler_does_not_answer(page: int) -> None:
     """Also those on later pages than the last one that it answered."""
-    lab = _Lab()
+    lab = _LimitedGateway()
     await lab.limit("user", "bob", requests=1)
     await lab.limit("repository", "lake", requests=1)
     lab.graveler.fails_at = page
@@ -165,7 +165,7 @@ async def test_limits_stay_in_force_while_graveler_does_not_answer(page: int) ->
 
 
 async def test_a_reading_of_the_same_limits_fills_no_bucket() -> None:
-    lab = _Lab()
+    lab = _LimitedGateway()
     await lab.limit("repository", "lake", requests=3)
     assert lab.admitted() == 3
     await lab.rates.refresh()
@@ -173,7 +173,7 @@ async def test_a_reading_of_the_same_limits_fills_no_bucket() -> None:
 
 
 async def test_each_gateway_enforces_its_share_of_the_bytes() -> None:
-    lab = _Lab(gateways=4)
+    lab = _LimitedGateway(gateways=4)
     await lab.limit("repository", "lake", transfer=1000)
     lab.rates.charge("ann", "lake", 500)
     lab.clock.advance(0.9)
@@ -184,21 +184,21 @@ async def test_each_gateway_enforces_its_share_of_the_bytes() -> None:
 
 
 async def test_a_default_alone_is_enforced() -> None:
-    lab = _Lab()
+    lab = _LimitedGateway()
     lab.graveler.user = pb.QuotaLimits(requests_per_second=2)
     await lab.rates.refresh()
     assert lab.admitted() == 2
 
 
 async def test_a_quota_of_a_later_version_is_passed_over() -> None:
-    lab = _Lab()
+    lab = _LimitedGateway()
     lab.graveler.quotas.append(pb.Quota(kind="team", name="blue"))
     await lab.limit("repository", "lake", requests=1)
     assert lab.admitted() == 1
 
 
 async def test_a_client_is_never_told_to_wait_for_more_than_a_minute() -> None:
-    lab = _Lab()
+    lab = _LimitedGateway()
     await lab.limit("repository", "lake", transfer=1)
     lab.rates.charge("ann", "lake", 3600)
     with pytest.raises(S3Error) as raised:
@@ -208,7 +208,7 @@ async def test_a_client_is_never_told_to_wait_for_more_than_a_minute() -> None:
 
 async def test_a_refused_token_is_replaced_with_the_next_reading() -> None:
     """Auth has another secret since a rotation; the token is dropped although it would be kept for longer."""
-    lab = _Lab()
+    lab = _LimitedGateway()
     await lab.rates.refresh()
     asked: list[str] = []
 

@@ -52,6 +52,7 @@ async def forget_rows(lake: Lake) -> None:
     await lake.kv.drop_partition(lake.graveler.repositories.keys_of(lake.repository).changed)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("paths_max", "marks_max"), [(512, 16_384), (0, 16_384), (0, 3), (0, -1)])
 async def test_annotate_is_its_definition(

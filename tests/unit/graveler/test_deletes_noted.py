@@ -15,6 +15,8 @@ from tarn.core.listing.pages import PageRequest
 from tarn.kv.keys import path_key
 from tarn.kv.port import Group, Partition, Row, SiftedPage
 
+pytestmark = pytest.mark.slow
+
 DEAD = 1200
 KEPT = 50
 BATCH = 300

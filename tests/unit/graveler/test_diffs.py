@@ -130,6 +130,7 @@ class Model:
         return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(6))
 async def test_differences_of_random_histories_are_those_of_dictionaries(
     service: Service, seed: int

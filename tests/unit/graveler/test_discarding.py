@@ -459,6 +459,7 @@ class Beside:
             await asyncio.sleep(0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 async def test_no_order_of_requests_loses_what_is_not_to_be_erased(
     lake: Lake, other: Lake, seed: int

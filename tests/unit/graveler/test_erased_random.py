@@ -130,6 +130,7 @@ class Play:
         self.wanted.pop(path, None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 async def test_what_is_written_after_an_erasure_stays_readable(lake: Lake, seed: int) -> None:
     play = Play(lake, seed)

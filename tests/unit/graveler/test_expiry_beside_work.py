@@ -151,6 +151,7 @@ async def never(*_: object) -> None:
     """Announces no tokens."""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 async def test_no_object_goes_of_a_commit_that_has_not_expired(seed: int, tmp_path: Path) -> None:
     world = await play(seed, tmp_path, TURNS, ExpiringWorld)

@@ -2,10 +2,13 @@
 dropped only afterwards (docs/design/journal.md).
 """
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 from lake import Lake, Replicas, Running, create_repository, ended, reached
@@ -13,7 +16,7 @@ from lake_upload import seal_main
 from permits import permit_for
 from tests.support.drained_files import Files, read_files
 
-from tarn.block.local import open_local
+from tarn.block.local import LocalBlockStore, open_local
 from tarn.block.local.reserve import DiskReserve
 from tarn.block.port import BlockKey, BlockStore
 from tarn.core.condition import WriteCondition
@@ -46,11 +49,33 @@ async def replicas(tmp_path: Path) -> AsyncIterator[Replicas]:
     kv = await open_embedded(tmp_path / "kv.db", durability="os")
     made = Replicas(tmp_path, kv, keeps_events=True)
     await made.blocks.close()
-    made.blocks = await open_local(tmp_path / "blocks", clock=made.clock)  # type: ignore[assignment]
+    blocks = await open_local(tmp_path / "blocks", clock=made.clock)
+    made.blocks = FaultyBlocks(blocks)  # type: ignore[assignment]
     yield made
     await made.tasks.close()
     await made.kv.close()
     await made.blocks.close()
+
+
+class FaultyBlocks:
+    """A store of blocks whose writes have the faults of a bucket."""
+
+    def __init__(self, blocks: LocalBlockStore) -> None:
+        self._blocks = blocks
+        self.bucket: Bucket | None = None
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._blocks, name)
+
+    async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
+        if self.bucket is not None and (beside := self.bucket.beside) is not None:
+            self.bucket.beside = None
+            await beside()
+        if self.bucket is not None and self.bucket.is_refused(key):
+            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the bucket refuses files")
+        await self._blocks.put(key, body)
+        if self.bucket is not None and self.bucket.loses in key.path:
+            raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, "the answer is lost")
 
 
 class Bucket:
@@ -59,23 +84,24 @@ class Bucket:
     Attributes:
         refuses: names of blocks whose writes fail before they land.
         loses: names of blocks whose writes land, and whose answers are lost.
+        closed: a namespace that refuses every write.
+        beside: is called once, before the next write.
     """
 
     def __init__(self, lake: Lake, replicas: Replicas, folder: Path) -> None:
+        blocks: object = replicas.blocks
+        assert isinstance(blocks, FaultyBlocks)
         self._lake = lake
-        self._blocks = replicas.blocks
+        self._blocks = blocks
         self._folder = folder
-        self._put = replicas.blocks.put
         self._reads = 0
         self.refuses = self.loses = "nothing"
-        replicas.blocks.put = self._faulty  # type: ignore[method-assign,assignment]
+        self.closed = ""
+        self.beside: Callable[[], Awaitable[None]] | None = None
+        blocks.bucket = self
 
-    async def _faulty(self, key: BlockKey, body: bytes) -> None:
-        if self.refuses in key.path:
-            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the bucket refuses files")
-        await self._put(key, body)
-        if self.loses in key.path:
-            raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, "the answer is lost")
+    def is_refused(self, key: BlockKey) -> bool:
+        return self.refuses in key.path or self.closed == key.namespace
 
     @property
     def blocks(self) -> BlockStore:
@@ -429,15 +455,12 @@ async def test_exactly_the_events_of_the_file_are_removed(
     await lake.put("a", 1)
     await lake.commit()
     first = await held_events(lake)
-    put = bucket._put
 
-    async def beside(key: BlockKey, body: bytes) -> None:
-        bucket._put = put
+    async def beside() -> None:
         await lake.put("b", 2)
         await lake.commit()
-        await put(key, body)
 
-    bucket._put = beside  # type: ignore[assignment]
+    bucket.beside = beside
     await drain_of(lake).round()
     later = await held_events(lake)
     assert later
@@ -650,22 +673,14 @@ async def test_a_repository_whose_bucket_refuses_does_not_stop_the_others(
     await drain.round()
     await other.put("b", 2)
     await lake.put("a", 1)
-    name = lake.repository.storage_namespace
-    put = bucket._put
-
-    async def refuse(key: BlockKey, body: bytes) -> None:
-        if key.namespace == name:
-            raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the bucket refuses files")
-        await put(key, body)
-
-    bucket._put = refuse  # type: ignore[assignment]
+    bucket.closed = lake.repository.storage_namespace
     lake.clock.advance(300)
     await drain.round()
     now_us = lake.clock.now_us()
     assert drain.progress.lag_us(drain.place_of(second).root, now_us) == 0
     assert drain.progress.lag_us(drain.place_of(lake.repository).root, now_us) == 300_000_000
     assert drain.progress.greatest_lag_us(now_us) == 300_000_000
-    bucket._put = put
+    bucket.closed = ""
     await drain.round()
     assert drain.progress.greatest_lag_us(now_us) == 0
 

@@ -89,6 +89,7 @@ async def compare(lake: Lake, story: Story, rng: random.Random, patched: Any) ->
         assert await log(lake, span, query, rng.choice((1, 3, 100)), committer) == expected, query
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize(("paths_max", "marks_max"), [(512, 16_384), (0, 16_384), (0, 2), (0, -1)])
 async def test_the_log_by_path_is_its_definition(

@@ -324,6 +324,7 @@ async def change(lake: Lake, plain: Plain, rng: random.Random) -> None:
         assert await refused(lake.commit()) is Reason.NOTHING_TO_COMMIT
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(40))
 async def test_any_order_of_changes_resets_and_commits_shows_what_two_dicts_show(
     lake: Lake, seed: int

@@ -9,7 +9,7 @@ import pytest
 from expired_lake import expire
 from lake import MAIN, Lake, Running, reached
 from lake_merges import NEW, SIDE, branch_with, head, history, hold_change, merge, mine
-from tests.sim.move_guards import MOVE_GUARDS
+from tests.sim.named_guards import GUARD
 from tests.support.faults.guards import switched_off
 
 from tarn.block.merging import MergeSides
@@ -238,9 +238,6 @@ async def test_a_branch_that_moves_meanwhile_gets_the_reverts_on_its_new_head(
     assert made.undone == (bad[1], bad[0])
 
 
-GUARDS = {guard.name: guard for guard in MOVE_GUARDS}
-
-
 async def put_beside_a_range(lake: Lake, other: Lake, running: Running) -> None:
     """A put of `c` is acknowledged while the last step of a revert is on its way; then both are committed."""
     start = await commit(lake, {"a": 1, "b": 1})
@@ -268,7 +265,7 @@ async def test_a_put_beside_a_range_is_kept_on_top_of_it(
 async def test_a_range_that_forgets_the_replaced_token_loses_a_put(
     lake: Lake, other: Lake, running: Running
 ) -> None:
-    with switched_off(GUARDS["move-keeps-rows"]):
+    with switched_off(GUARD["move-keeps-rows"]):
         await put_beside_a_range(lake, other, running)
     assert await content(lake) == {"a": 1, "b": 1}
 
@@ -299,7 +296,7 @@ async def test_a_creation_beside_a_range_that_brings_the_object_back_is_not_ackn
 async def test_a_range_that_keeps_the_token_lets_the_creation_win_as_well(
     lake: Lake, other: Lake, running: Running
 ) -> None:
-    with switched_off(GUARDS["move-seals"]):
+    with switched_off(GUARD["move-seals"]):
         await create_beside_a_range(lake, other, running)
     assert await lake.get("a") == 9
 
@@ -367,6 +364,7 @@ def undo(
     return result
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(8))
 async def test_random_ranges_are_undone_as_over_dictionaries(lake: Lake, seed: int) -> None:
     rng = Random(seed)

@@ -56,7 +56,7 @@ class Blocks(MemBlockStore):
         await super().delete_many(namespace, paths)
 
 
-class Lab:
+class JournalOfReads:
     """A journal over stores in memory."""
 
     def __init__(self, features: FeatureGate = ALL_FEATURES) -> None:
@@ -103,13 +103,13 @@ class Lab:
 
 
 @pytest.fixture
-async def lab() -> Lab:
-    lab = Lab()
+async def lab() -> JournalOfReads:
+    lab = JournalOfReads()
     await lab.journal.begin()
     return lab
 
 
-async def test_each_object_is_noted_once_a_day(lab: Lab) -> None:
+async def test_each_object_is_noted_once_a_day(lab: JournalOfReads) -> None:
     begun_us = lab.clock.now_us()
     one, two = lab.read(), lab.read()
     lab.read(one)
@@ -127,7 +127,7 @@ async def test_each_object_is_noted_once_a_day(lab: Lab) -> None:
     assert await lab.found(begun_us) == {one, two, three}
 
 
-async def test_a_read_that_was_noted_earlier_on_its_day_is_found(lab: Lab) -> None:
+async def test_a_read_that_was_noted_earlier_on_its_day_is_found(lab: JournalOfReads) -> None:
     lab.clock.advance(86_400 - lab.clock.now_us() % DAY_US / 1_000_000 + 60)
     address = lab.read()
     await lab.journal.flush()
@@ -140,7 +140,7 @@ async def test_a_read_that_was_noted_earlier_on_its_day_is_found(lab: Lab) -> No
 
 
 async def test_a_write_that_fails_or_is_cancelled_loses_nothing_and_promises_nothing(
-    lab: Lab, running: Running
+    lab: JournalOfReads, running: Running
 ) -> None:
     begun_us = lab.clock.now_us()
     failing = lab.read()
@@ -166,7 +166,7 @@ async def test_a_write_that_fails_or_is_cancelled_loses_nothing_and_promises_not
     assert lab.journal.waiting == 0
 
 
-async def test_a_session_that_ends_well_leaves_no_doubt(lab: Lab) -> None:
+async def test_a_session_that_ends_well_leaves_no_doubt(lab: JournalOfReads) -> None:
     begun_us = lab.clock.now_us()
     address = lab.read()
     await lab.journal.end()
@@ -175,7 +175,7 @@ async def test_a_session_that_ends_well_leaves_no_doubt(lab: Lab) -> None:
     assert await lab.found(begun_us) == {address}
 
 
-async def test_a_session_that_is_killed_counts_for_a_day_more(lab: Lab) -> None:
+async def test_a_session_that_is_killed_counts_for_a_day_more(lab: JournalOfReads) -> None:
     lab.read()
     await lab.journal.flush()
     killed_us = lab.clock.now_us()
@@ -185,7 +185,7 @@ async def test_a_session_that_is_killed_counts_for_a_day_more(lab: Lab) -> None:
     assert await lab.found(killed_us + DEAD_US) is not None
 
 
-async def test_a_record_that_is_dropped_is_a_doubt_also_after_the_end(lab: Lab) -> None:
+async def test_a_record_that_is_dropped_is_a_doubt_also_after_the_end(lab: JournalOfReads) -> None:
     begun_us = lab.clock.now_us()
     with mock.patch.object(module, "WAITING_MAX", 2):
         kept = {lab.read(), lab.read()}
@@ -200,7 +200,7 @@ async def test_a_record_that_is_dropped_is_a_doubt_also_after_the_end(lab: Lab) 
     assert await lab.found(lost_us) == {*kept, again}
 
 
-async def test_many_files_of_many_sessions_come_in_pages(lab: Lab) -> None:
+async def test_many_files_of_many_sessions_come_in_pages(lab: JournalOfReads) -> None:
     begun_us = lab.clock.now_us()
     wanted: set[bytes] = set()
     with mock.patch.object(module, "FILE_ROWS", 1), mock.patch.object(module, "SEEN_MAX", 1):
@@ -219,7 +219,7 @@ async def test_it_counts_from_the_level_on_at_which_no_other_release_runs(
     running: Running,
 ) -> None:
     level = LEVEL_FIRST
-    lab = Lab(FeatureGate(lambda: level))
+    lab = JournalOfReads(FeatureGate(lambda: level))
     begun_us = lab.clock.now_us()
     await lab.journal.begin()
     lab.clock.advance(60)
@@ -235,7 +235,7 @@ async def test_it_counts_from_the_level_on_at_which_no_other_release_runs(
     assert await lab.found(raised_us - 1) is None
 
 
-async def test_old_files_and_rows_go(lab: Lab, running: Running) -> None:
+async def test_old_files_and_rows_go(lab: JournalOfReads, running: Running) -> None:
     """Those of a bucket that is gone do not keep the others."""
     lab.read()
     gone = replace(lab.repository, instance_uid="0" * 32, storage_namespace="mem://gone")
@@ -255,7 +255,7 @@ async def test_old_files_and_rows_go(lab: Lab, running: Running) -> None:
     assert await lab.found(lab.clock.now_us()) == {young}, file.path
 
 
-async def test_no_damage_of_a_file_changes_what_it_names(lab: Lab) -> None:
+async def test_no_damage_of_a_file_changes_what_it_names(lab: JournalOfReads) -> None:
     addresses = b"".join(lab.ids.uuid7() for _ in range(3))
     body = encode_addresses(addresses)
     assert decode_addresses(body) == addresses
@@ -270,7 +270,7 @@ async def test_no_damage_of_a_file_changes_what_it_names(lab: Lab) -> None:
     assert refused > 48
 
 
-async def test_what_was_restored_may_have_been_read_before(lab: Lab) -> None:
+async def test_what_was_restored_may_have_been_read_before(lab: JournalOfReads) -> None:
     begun_us = lab.clock.now_us()
     lab.clock.advance(10)
     await lab.journal.flush()
@@ -281,7 +281,7 @@ async def test_what_was_restored_may_have_been_read_before(lab: Lab) -> None:
 
 async def test_a_replica_without_a_journal_ends_it_for_all(tmp_path: Path) -> None:
     replicas = Replicas(tmp_path)
-    lab = Lab()
+    lab = JournalOfReads()
 
     def application(*, keeps_reads: bool) -> GravelerApplication:
         return GravelerApplication(

@@ -442,7 +442,8 @@ class Explored:
             await (self.create() if self.rng.random() < 0.7 else self.delete())
 
 
-@pytest.mark.parametrize("block", range(10))
+@pytest.mark.slow
+@pytest.mark.parametrize("block", range(5))
 async def test_no_interleaving_makes_a_name_both_or_tells_an_outcome_wrong(
     tmp_path: Path, block: int
 ) -> None:

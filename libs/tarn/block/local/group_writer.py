@@ -136,11 +136,13 @@ class GroupWriter:
         return await self._ask(_Register(name))
 
     async def close(self) -> None:
-        """Executes the queued requests, then ends the thread. Idempotent."""
+        """Executes the queued requests and returns when the thread is over. Idempotent."""
         with self._guard:
             self._open = False
         self._wakes.put(None)
         await asyncio.shield(self._ended)
+        # The thread sends the end before it is over: the report of a defect (`threading.excepthook`) comes after.
+        await asyncio.to_thread(self._thread.join)
 
     async def _ask(self, request: _Request) -> int:
         self._hold(_size_bytes(request))

@@ -16,7 +16,7 @@ from fsck_damages import (
     foreign_files_exist,
     pack_nothing,
 )
-from fsck_lab import DAYS_LATER, Lab
+from fsck_lab import DAYS_LATER, FsckLab
 from lake import MAIN
 
 from tarn.block.port import BlockKey
@@ -33,20 +33,20 @@ from tarn.kv.namespace_records import Namespace, encode_namespace
 from tarn_graveler.uploads.state import NewUpload
 
 
-async def test_a_lake_in_use_is_clean(lab: Lab) -> None:
+async def test_a_lake_in_use_is_clean(lab: FsckLab) -> None:
     await fill(lab)
     assert (await lab.check(), lab.details) == ([], [])
     assert await lab.check(FsckOptions(verify_data=True)) == []
 
 
 @pytest.mark.parametrize("damage", DAMAGES, ids=lambda each: each.__name__)
-async def test_each_damage_is_found_and_nothing_else(lab: Lab, damage: Damage) -> None:
+async def test_each_damage_is_found_and_nothing_else(lab: FsckLab, damage: Damage) -> None:
     await fill(lab)
     expected = await damage(lab)
     assert sorted(await lab.check()) == sorted(expected), lab.details
 
 
-async def test_damaged_bytes_of_the_right_size_are_found_by_reading_them(lab: Lab) -> None:
+async def test_damaged_bytes_of_the_right_size_are_found_by_reading_them(lab: FsckLab) -> None:
     await fill(lab)
     committed = await lab.put("committed", b"12345")
     await lab.commit()
@@ -58,7 +58,7 @@ async def test_damaged_bytes_of_the_right_size_are_found_by_reading_them(lab: La
     assert found == [("block-damaged", committed), ("block-damaged", staged)]
 
 
-async def test_an_etag_of_parts_is_no_md5_of_the_body(lab: Lab) -> None:
+async def test_an_etag_of_parts_is_no_md5_of_the_body(lab: FsckLab) -> None:
     address = lab.ids.uuid7()
     await lab.blocks.put(BlockKey(lab.namespace, physical_path(address)), b"12345")
     packed = pack(Entry(5, 0, address, bytes(16), etag_parts=2))
@@ -68,13 +68,13 @@ async def test_an_etag_of_parts_is_no_md5_of_the_body(lab: Lab) -> None:
     assert await lab.check(FsckOptions(verify_data=True)) == []
 
 
-async def test_external_addresses_are_not_checked(lab: Lab) -> None:
+async def test_external_addresses_are_not_checked(lab: FsckLab) -> None:
     packed = pack(Entry(5, 0, bytes(16), bytes(16), external_address="s3://elsewhere/x"))
     await lab.lake.graveler.staging.stage(lab.lake.main, "x", packed)
     assert await lab.check() == []
 
 
-async def test_a_lost_block_is_reported_once_with_its_references(lab: Lab) -> None:
+async def test_a_lost_block_is_reported_once_with_its_references(lab: FsckLab) -> None:
     block = await lab.put("victim")
     for number in range(6):
         await lab.put(f"victi{number}")
@@ -85,7 +85,7 @@ async def test_a_lost_block_is_reported_once_with_its_references(lab: Lab) -> No
     assert lab.details[0].endswith("more refer to it")
 
 
-async def test_young_leftovers_are_not_orphans(lab: Lab) -> None:
+async def test_young_leftovers_are_not_orphans(lab: FsckLab) -> None:
     await fill(lab)
     for damage in (block_is_an_orphan, files_are_orphans, foreign_files_exist):
         await damage(lab)
@@ -96,7 +96,7 @@ async def test_young_leftovers_are_not_orphans(lab: Lab) -> None:
     assert {code for code, _ in await lab.check()} > {"block-orphan", "creation-orphan"}
 
 
-async def test_files_of_collections_are_not_foreign(lab: Lab) -> None:
+async def test_files_of_collections_are_not_foreign(lab: FsckLab) -> None:
     folder = f"_tarn/collection/{'ab' * 16}/"
     names = ("manifest.json", "quarantine/1-000000.parquet", "notes.txt")
     for name in names:
@@ -104,7 +104,7 @@ async def test_files_of_collections_are_not_foreign(lab: Lab) -> None:
     assert await lab.check() == [("block-foreign", folder + "notes.txt")]
 
 
-async def test_a_listing_that_compaction_made_is_looked_at(lab: Lab) -> None:
+async def test_a_listing_that_compaction_made_is_looked_at(lab: FsckLab) -> None:
     """Only the branch record names it; no commit does."""
     await lab.put("a")
     first = await lab.commit()
@@ -123,7 +123,7 @@ async def test_a_listing_that_compaction_made_is_looked_at(lab: Lab) -> None:
     assert any("branch main" in detail for detail in lab.details)
 
 
-async def test_blocks_that_only_a_compacted_listing_refers_to_are_in_use(lab: Lab) -> None:
+async def test_blocks_that_only_a_compacted_listing_refers_to_are_in_use(lab: FsckLab) -> None:
     """A compaction moves the references of uncommitted objects from the store into a listing of its own."""
     await lab.put("committed")
     await lab.commit()
@@ -146,7 +146,7 @@ async def test_blocks_that_only_a_compacted_listing_refers_to_are_in_use(lab: La
     assert ("block-missing", folded) in await lab.check(state="three")
 
 
-async def test_the_copy_of_a_link_is_in_use_before_it_is_staged(lab: Lab) -> None:
+async def test_the_copy_of_a_link_is_in_use_before_it_is_staged(lab: FsckLab) -> None:
     new = NewUpload(MAIN, "big", pack_nothing(), "ann", link_until_us=1, is_copied=True)
     upload = await lab.lake.graveler.uploads.create(lab.lake.repository, new)
     assert await lab.check(state="before") == [], "neither needs to be there"
@@ -155,7 +155,7 @@ async def test_the_copy_of_a_link_is_in_use_before_it_is_staged(lab: Lab) -> Non
     assert await lab.check(state="both") == []
 
 
-async def test_a_check_of_one_ref_looks_at_nothing_else(lab: Lab) -> None:
+async def test_a_check_of_one_ref_looks_at_nothing_else(lab: FsckLab) -> None:
     await fill(lab)
     lost = await lab.put("only-on-main")
     await lab.remove_block(lost)
@@ -167,14 +167,14 @@ async def test_a_check_of_one_ref_looks_at_nothing_else(lab: Lab) -> None:
     assert main == [("block-missing", lost)]
 
 
-async def test_a_missing_repository_or_ref_is_reported(lab: Lab) -> None:
+async def test_a_missing_repository_or_ref_is_reported(lab: FsckLab) -> None:
     with pytest.raises(TarnError, match="repository missing does not exist"):
         await lab.check(FsckOptions(repositories=("missing",)))
     with pytest.raises(TarnError, match="ref branches/missing does not exist"):
         await lab.check(FsckOptions(repositories=("lake",), ref="missing"))
 
 
-async def test_a_deleted_repository_leaves_only_its_namespace(lab: Lab) -> None:
+async def test_a_deleted_repository_leaves_only_its_namespace(lab: FsckLab) -> None:
     await fill(lab)
     await lab.lake.graveler.repositories.mark_deleted(lab.lake.repository)
     assert await lab.check() == []
@@ -189,7 +189,7 @@ def test_every_kind_of_damage_is_tested_here() -> None:
 
 
 async def test_the_notes_of_uploads_and_copies_are_known_and_damaged_ones_are_reported(
-    lab: Lab,
+    lab: FsckLab,
 ) -> None:
     await lab.put("x", b"x")
     token = await lab.lake.staging_rows()
@@ -206,7 +206,7 @@ async def test_the_notes_of_uploads_and_copies_are_known_and_damaged_ones_are_re
 
 
 async def test_the_tombstone_of_a_conditional_delete_is_known_and_a_damaged_one_is_reported(
-    lab: Lab,
+    lab: FsckLab,
 ) -> None:
     await lab.put("x", b"x")
     token = await lab.lake.staging_rows()
@@ -217,7 +217,7 @@ async def test_the_tombstone_of_a_conditional_delete_is_known_and_a_damaged_one_
     assert [code for code, _ in found] == [Code.ENTRY_INVALID.label]
 
 
-async def test_a_pause_of_compactions_is_known_and_a_damaged_one_is_reported(lab: Lab) -> None:
+async def test_a_pause_of_compactions_is_known_and_a_damaged_one_is_reported(lab: FsckLab) -> None:
     keys = lab.installation
     await lab.set(keys.graveler, keys.COMPACTION_PAUSE, encode_pause(CompactionPause("ann", 5)))
     assert await lab.check() == []
@@ -225,7 +225,7 @@ async def test_a_pause_of_compactions_is_known_and_a_damaged_one_is_reported(lab
     assert [code for code, _ in await lab.check(state="second.state")] == ["record-damaged"]
 
 
-async def test_of_doomed_namespaces_only_late_files_are_told(lab: Lab) -> None:
+async def test_of_doomed_namespaces_only_late_files_are_told(lab: FsckLab) -> None:
     """One waits for its purge, one is purged, and to one that is purged a file came later."""
     gone = Namespace(RepositoryId("gone"), "", is_final=True, doom_time_us=1)
     purged = replace(gone, purge_begin_us=2, purge_end_us=3)
@@ -239,7 +239,9 @@ async def test_of_doomed_namespaces_only_late_files_are_told(lab: Lab) -> None:
     assert await lab.check() == [("namespace-orphan", "mem://doomed2")]
 
 
-async def test_an_erased_block_is_no_damage_and_one_that_is_there_is_a_finding(lab: Lab) -> None:
+async def test_an_erased_block_is_no_damage_and_one_that_is_there_is_a_finding(
+    lab: FsckLab,
+) -> None:
     gone, there = await lab.put("gone"), await lab.put("there")
     await lab.commit()
     await lab.remove_block(gone)
@@ -260,7 +262,7 @@ async def test_an_erased_block_is_no_damage_and_one_that_is_there_is_a_finding(l
 
 
 @pytest.mark.parametrize("body", [b"[" * 60_000, b'"' + b"x" * (64 << 10) + b'"'])
-async def test_a_note_that_is_too_deep_or_too_long_is_a_finding(lab: Lab, body: bytes) -> None:
+async def test_a_note_that_is_too_deep_or_too_long_is_a_finding(lab: FsckLab, body: bytes) -> None:
     await lab.put("a")
     await lab.commit()
     note = max(await lab.listed("_tarn/refs/"))
@@ -268,7 +270,7 @@ async def test_a_note_that_is_too_deep_or_too_long_is_a_finding(lab: Lab, body: 
     assert await lab.check() == [("note-invalid", note)]
 
 
-async def test_a_commit_object_that_is_too_long_is_a_finding(lab: Lab) -> None:
+async def test_a_commit_object_that_is_too_long_is_a_finding(lab: FsckLab) -> None:
     await lab.put("a")
     made = await lab.commit()
     await lab.replace_block(f"_tarn/commits/{made.commit_id}.json", b" " * ((1 << 20) + 1))

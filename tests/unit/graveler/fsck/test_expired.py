@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsck_lab import Lab
+from fsck_lab import FsckLab
 
 from tarn.block.port import BlockKey
 from tarn.core.expiry import Expiry
@@ -11,7 +11,7 @@ from tarn.fsck.finding import Code
 from tarn.fsck.session import FsckOptions
 
 
-async def test_missing_blocks_of_expired_commits_are_no_damage(lab: Lab) -> None:
+async def test_missing_blocks_of_expired_commits_are_no_damage(lab: FsckLab) -> None:
     gone, old = await committed(lab, "a", b"1")
     second, kept = await committed(lab, "a", b"2")
     await committed(lab, "a", b"3")
@@ -28,7 +28,7 @@ async def test_missing_blocks_of_expired_commits_are_no_damage(lab: Lab) -> None
     assert await codes(lab) == {Code.BLOCK_MISSING.label}, "a tag names the commit"
 
 
-async def test_blocks_of_expired_commits_are_no_orphans(lab: Lab) -> None:
+async def test_blocks_of_expired_commits_are_no_orphans(lab: FsckLab) -> None:
     block, old = await committed(lab, "a", b"1")
     await committed(lab, "a", b"2")
     await committed(lab, "a", b"3")
@@ -44,14 +44,14 @@ async def test_blocks_of_expired_commits_are_no_orphans(lab: Lab) -> None:
     assert found == {Code.BLOCK_DAMAGED.label}, "a rule of objects may keep it"
 
 
-async def committed(lab: Lab, path: str, body: bytes) -> tuple[str, CommitId]:
+async def committed(lab: FsckLab, path: str, body: bytes) -> tuple[str, CommitId]:
     block = await lab.put(path, body)
     return block, (await lab.lake.commit(path)).commit_id
 
 
-async def forget_reflog(lab: Lab) -> None:
+async def forget_reflog(lab: FsckLab) -> None:
     await lab.kv.drop_partition(lab.keys.reflog)
 
 
-async def codes(lab: Lab, *, verify_data: bool = False) -> set[str]:
+async def codes(lab: FsckLab, *, verify_data: bool = False) -> set[str]:
     return {code for code, _ in await lab.check(FsckOptions(verify_data=verify_data))}

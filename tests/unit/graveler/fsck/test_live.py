@@ -9,7 +9,7 @@ from functools import partial
 
 import pyarrow as pa
 import pytest
-from fsck_lab import Lab
+from fsck_lab import FsckLab
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockInfo, BlockKey
@@ -86,7 +86,7 @@ class WatchedKv(MemKv):
             yield listed
 
 
-def watch(lab: Lab, hook: Hook) -> Lab:
+def watch(lab: FsckLab, hook: Hook) -> FsckLab:
     """Returns the same lab with a check that calls a hook before every request."""
     return replace(lab, kv=WatchedKv(lab.kv, hook), read_blocks=WatchedBlocks(lab.blocks, hook))
 
@@ -98,7 +98,7 @@ class Writers:
     of its age.
     """
 
-    def __init__(self, lab: Lab, every: int, start: int) -> None:
+    def __init__(self, lab: FsckLab, every: int, start: int) -> None:
         self._lab = lab
         self._every = every
         self._count = start
@@ -146,7 +146,7 @@ class Writers:
 
 @pytest.mark.parametrize("every", [1, 2, 3])
 @pytest.mark.parametrize("start", [0, 5, 12])
-async def test_a_lake_under_writes_is_clean(lab: Lab, every: int, start: int) -> None:
+async def test_a_lake_under_writes_is_clean(lab: FsckLab, every: int, start: int) -> None:
     for number in range(30):
         await lab.put(f"before/{number}")
     await lab.commit()
@@ -154,7 +154,7 @@ async def test_a_lake_under_writes_is_clean(lab: Lab, every: int, start: int) ->
     assert await watch(lab, writers.step).check() == [], lab.details
 
 
-async def test_a_token_dropped_during_the_check_is_no_finding(lab: Lab) -> None:
+async def test_a_token_dropped_during_the_check_is_no_finding(lab: FsckLab) -> None:
     """Its rows and their blocks are removed between the scan and the listing."""
     block = await lab.put("gone")
 
@@ -168,7 +168,7 @@ async def test_a_token_dropped_during_the_check_is_no_finding(lab: Lab) -> None:
     assert await watch(lab, commit_and_collect).check() == []
 
 
-async def test_a_branch_deleted_during_the_check_is_no_finding(lab: Lab) -> None:
+async def test_a_branch_deleted_during_the_check_is_no_finding(lab: FsckLab) -> None:
     """The rows of its token still exist, but no record names the token any more."""
     graveler, dev = lab.lake.graveler, lab.lake.branch(BranchId("dev"))
     await graveler.branches.create(dev, (await lab.branch()).commit_id)
@@ -183,7 +183,7 @@ async def test_a_branch_deleted_during_the_check_is_no_finding(lab: Lab) -> None
     assert block not in await lab.listed("data/")
 
 
-async def test_a_staged_entry_replaced_during_the_check_is_no_finding(lab: Lab) -> None:
+async def test_a_staged_entry_replaced_during_the_check_is_no_finding(lab: FsckLab) -> None:
     block = await lab.put("gone")
 
     async def replace_it(request: str) -> None:
@@ -194,7 +194,7 @@ async def test_a_staged_entry_replaced_during_the_check_is_no_finding(lab: Lab) 
     assert await watch(lab, replace_it).check() == []
 
 
-async def test_a_copy_to_a_branch_that_was_scanned_already_is_no_orphan(lab: Lab) -> None:
+async def test_a_copy_to_a_branch_that_was_scanned_already_is_no_orphan(lab: FsckLab) -> None:
     """The row moves from `main`, before it is read, to `a`, which was read before."""
     await lab.put("x")
     graveler, a = lab.lake.graveler, lab.lake.branch(BranchId("a"))
@@ -232,7 +232,7 @@ class StopError(Exception):
 
 @pytest.mark.parametrize("verify", [False, True])
 async def test_a_check_that_is_stopped_anywhere_resumes_and_finds_the_same(
-    lab: Lab, verify: bool
+    lab: FsckLab, verify: bool
 ) -> None:
     for number in range(40):
         await lab.put(f"{number:02}")
@@ -269,14 +269,14 @@ async def test_a_check_that_is_stopped_anywhere_resumes_and_finds_the_same(
         assert len(seen) < 2 * total
 
 
-async def test_a_finished_check_begins_anew(lab: Lab) -> None:
+async def test_a_finished_check_begins_anew(lab: FsckLab) -> None:
     assert await lab.check() == []
     block = await lab.put("x")
     await lab.remove_block(block)
     assert await lab.check() == [("block-missing", block)]
 
 
-async def test_state_of_another_check_or_another_program_is_refused(lab: Lab) -> None:
+async def test_state_of_another_check_or_another_program_is_refused(lab: FsckLab) -> None:
     async def stop(request: str) -> None:
         if request == "list _tarn/":
             raise StopError

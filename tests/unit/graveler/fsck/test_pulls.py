@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsck_lab import Lab
+from fsck_lab import FsckLab
 from pull_records import new_pull
 
 from tarn.core.ids import UserId
@@ -10,7 +10,7 @@ from tarn.core.pull_request import EventKind, PullEvent
 from tarn.fsck.finding import Code
 
 
-async def test_damaged_and_strange_rows_of_pull_requests_are_reported(lab: Lab) -> None:
+async def test_damaged_and_strange_rows_of_pull_requests_are_reported(lab: FsckLab) -> None:
     lake, keys = lab.lake, lab.keys
     made = await lake.graveler.pulls.create(lake.repository, new_pull("dev"))
     event = PullEvent(EventKind.COMMENT, UserId("ann"), 1, "a comment")

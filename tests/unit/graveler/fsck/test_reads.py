@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsck_lab import Lab
+from fsck_lab import FsckLab
 
 from tarn.core.entry import Entry, pack
 from tarn.core.levels import ALL_FEATURES
@@ -13,7 +13,7 @@ from tarn.kv.read_records import ON_KEY
 from tarn_graveler.reads.journal import ReadJournal
 
 
-async def test_the_journal_is_known_and_its_rows_are_checked(lab: Lab) -> None:
+async def test_the_journal_is_known_and_its_rows_are_checked(lab: FsckLab) -> None:
     keys = InstallationKeys("test")
     journal = ReadJournal(lab.kv, lab.blocks, lab.lake.clock, lab.ids, keys, ALL_FEATURES)
     await journal.begin()

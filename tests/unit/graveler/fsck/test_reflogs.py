@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 
 import pytest
-from fsck_lab import Lab
+from fsck_lab import FsckLab
 from lake import MAIN
 
 from tarn.core.ids import BranchId
@@ -16,7 +16,7 @@ from tarn_graveler.branch.committing import CommitRequest
 DEV = BranchId("dev")
 
 
-async def delete_dev(lab: Lab) -> str:
+async def delete_dev(lab: FsckLab) -> str:
     """Deletes a branch with a commit that nothing else leads to; returns the commit."""
     branches, dev = lab.lake.graveler.branches, lab.lake.branch(DEV)
     await branches.create(dev, (await lab.branch()).commit_id)
@@ -28,13 +28,13 @@ async def delete_dev(lab: Lab) -> str:
 
 
 async def test_the_commits_of_a_deleted_branch_are_in_use_while_it_can_be_restored(
-    lab: Lab,
+    lab: FsckLab,
 ) -> None:
     await delete_dev(lab)
     assert await lab.check() == []
 
 
-async def test_a_commit_that_only_a_reflog_names_is_reported_if_it_is_missing(lab: Lab) -> None:
+async def test_a_commit_that_only_a_reflog_names_is_reported_if_it_is_missing(lab: FsckLab) -> None:
     commit_id = await delete_dev(lab)
     await lab.kv.delete_many(lab.keys.commits, [lab.keys.commit(commit_id)])
     await lab.remove_block(f"_tarn/commits/{commit_id}.json")
@@ -44,7 +44,7 @@ async def test_a_commit_that_only_a_reflog_names_is_reported_if_it_is_missing(la
 
 
 @pytest.mark.parametrize("damage", ["garbage", "misplaced", "unknown"])
-async def test_damaged_rows_are_reported(lab: Lab, damage: str) -> None:
+async def test_damaged_rows_are_reported(lab: FsckLab, damage: str) -> None:
     await delete_dev(lab)
     (key, value), *_ = await lab.kv.scan(lab.keys.reflog, b"", None, 1)
     entry = decode_head_change(value)

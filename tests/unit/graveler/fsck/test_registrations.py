@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fsck_lab import Lab
+from fsck_lab import FsckLab
 
 from tarn.core.levels import ALL_FEATURES
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
@@ -10,7 +10,7 @@ from tarn.kv.record_events import JournaledKv
 from tarn.kv.registrations import hour_of
 
 
-async def test_events_and_their_registrations_are_no_damage(lab: Lab) -> None:
+async def test_events_and_their_registrations_are_no_damage(lab: FsckLab) -> None:
     keys, clock = InstallationKeys("test"), lab.lake.clock
     kv = JournaledKv(lab.kv, "test", clock, lab.ids, ALL_FEATURES)
     refs = lab.lake.graveler.repositories.keys_of(lab.lake.repository).refs
