@@ -1,0 +1,143 @@
+"""A lake with a journal, the loss of its metadata store, and its rebuild into a new one."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from lake import Lake, Replicas, create_repository
+from tests.support.clock import SeededIds
+
+from tarn.core.ids import TokenId
+from tarn.kv.embedded import open_embedded
+from tarn.kv.keys import AuthKeys, InstallationKeys, RepositoryKeys
+from tarn.kv.mem import MemKv
+from tarn.kv.paging import rows_of
+from tarn.kv.port import Kv, ListingKv
+from tarn.kv.record_kinds import Place, kind_of
+from tarn.kv.records import Repository, decode_branch
+from tarn.snapshot.store import OpenStore, RateLimiter, TransferOptions
+from tarn_graveler.assembly import Graveler
+from tarn_graveler.config import open_committed
+from tarn_graveler.rebuild.filling import fill_installation
+from tarn_graveler.rebuild.report import RebuildReport
+from tarn_graveler.rebuild.repository import Rebuilder
+from tarn_graveler.records.branches import BranchName
+
+__all__ = ["RebuildLab", "rebuild_lab"]
+
+INSTALLATION = "test"
+NAMESPACE = f"local://tarn-journal-{INSTALLATION}"
+
+
+@dataclass
+class RebuildLab:
+    """A lake with a journal.
+
+    Attributes:
+        target: the store that is rebuilt.
+    """
+
+    replicas: Replicas
+    lake: Lake
+    folder: Path
+    target: Any = field(default_factory=MemKv)
+    attempts: int = 0
+
+    async def drain(self, graveler: Graveler | None = None) -> None:
+        """Makes a round of the drain."""
+        drain = (graveler or self.lake.graveler).drain
+        assert drain is not None
+        while not await drain.round():
+            self.replicas.clock.advance(61)
+
+    async def rebuild(self, target: ListingKv | None = None) -> RebuildReport:
+        """Rebuilds into the target."""
+        self.attempts += 1
+        clock, ids = self.replicas.clock, SeededIds(self.replicas.clock, seed=900 + self.attempts)
+        made = MemKv()
+        options = TransferOptions(clock, RateLimiter(clock))
+        place = OpenStore(target or self.target, INSTALLATION, "mem://", is_shared=False)
+        async with open_committed(
+            self.replicas.blocks, self.folder / f"rebuild{self.attempts}"
+        ) as committed:
+            keys = InstallationKeys(INSTALLATION)
+            tools = Rebuilder(made, keys, self.replicas.blocks, committed, clock, ids)
+            return await fill_installation(tools, made, place, ids, options, NAMESPACE)
+
+    @asynccontextmanager
+    async def rebuilt(self) -> AsyncIterator[tuple[Graveler, Repository]]:
+        """Yields a replica over the rebuilt store, and its repository."""
+        replicas = Replicas(self.folder / "new", self.target, keeps_events=True)
+        replicas.clock, replicas.blocks = self.replicas.clock, self.replicas.blocks
+        replicas.count = 50
+        async with replicas.replica() as graveler:
+            yield graveler, await graveler.repositories.get("lake")
+        await replicas.tasks.close()
+
+    async def shown(self, graveler: Graveler, repository: Repository) -> dict[str, Any]:
+        """Everything that users see of a repository: the entries of each branch and its changes, tags, and records."""
+        found: dict[str, Any] = {"records": await records_of(graveler.repositories.kv, repository)}
+        async for name, branch in graveler.iterators.branches(repository):
+            entries = graveler.iterators.entries(repository, name)
+            found[name] = {path: packed async for path, packed in entries}
+            of = BranchName(repository, name)
+            page = await graveler.diffing.uncommitted(of, prefix="", after="", limit=1000)
+            changes = dict(zip(page.paths, page.rights, strict=True))
+            found[f"{name}: changes"] = branch.commit_id, changes
+        return found
+
+
+async def records_of(kv: Kv, repository: Repository) -> dict[str, Any]:
+    """All records that a rebuild makes: of the installation, and of a repository. Branches without their layers."""
+    installation = InstallationKeys(INSTALLATION)
+    keys = installation.of_repository(repository.repository_id, repository.instance_uid)
+    partitions = {
+        Place.GRAVELER: installation.graveler,
+        Place.AUTH: AuthKeys(INSTALLATION).partition,
+        Place.REFS: keys.refs,
+        Place.COMMITS: keys.commits,
+        Place.PULLS: keys.pulls,
+    }
+    found: dict[str, Any] = {}
+    for place, partition in partitions.items():
+        async for key, value in rows_of(kv, partition, b"", None, 1000):
+            if kind_of(place, key).is_journaled or key.startswith(b"commits/"):
+                found[key.decode()] = _told(key, value)
+    return {key: value for key, value in found.items() if value is not None}
+
+
+def _told(key: bytes, value: bytes) -> Any:
+    if key.startswith((AuthKeys.credential(""), AuthKeys.setup())):
+        return None
+    if key == RepositoryKeys.COLLECTION:  # held, with counters ahead
+        return None
+    if key.startswith(RepositoryKeys.branch("")):
+        branch = decode_branch(value)
+        return replace(
+            branch,
+            staging=replace(branch.staging, token_id=TokenId(""), create_time_us=0),
+            sealed=(),
+            compacted_metarange_id=None,
+            compaction_start_time_us=0,
+            pins=(),
+        )
+    return value
+
+
+@asynccontextmanager
+async def rebuild_lab(folder: Path) -> AsyncIterator[RebuildLab]:
+    """Makes a lake with a journal over an embedded store; blocks are in memory."""
+    kv = await open_embedded(folder / "kv.db", durability="os")
+    replicas = Replicas(folder, kv, keeps_events=True)
+    async with replicas.replica() as graveler:
+        repository = await create_repository(graveler)
+        lake = Lake(graveler, repository, replicas.kv, replicas.clock, replicas.meters)
+        lab = RebuildLab(replicas, lake, folder)
+        await lab.drain()
+        yield lab
+    await replicas.tasks.close()
+    await replicas.kv.close()
