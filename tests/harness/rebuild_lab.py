@@ -9,9 +9,25 @@ from pathlib import Path
 from typing import Any
 
 from lake import Lake, Replicas, create_repository
-from tests.support.clock import SeededIds
+from tests.support.clock import RestlessClock, SeededIds
 
-from tarn.core.ids import TokenId
+from tarn.core.ids import AccessKeyId, TokenId, UserId
+from tarn.fsck.check import check
+from tarn.fsck.finding import Severity
+from tarn.fsck.progress import CheckProgress
+from tarn.fsck.session import FsckOptions
+from tarn.fsck.state import open_state
+from tarn.journal.accounts import Accounts
+from tarn.journal.epochs import newest_epoch
+from tarn.journal.reading import EpochReader
+from tarn.kv.auth_records import (
+    Credential,
+    Setup,
+    User,
+    encode_credential,
+    encode_setup,
+    encode_user,
+)
 from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import AuthKeys, InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
@@ -27,7 +43,7 @@ from tarn_graveler.rebuild.report import RebuildReport
 from tarn_graveler.rebuild.repository import Rebuilder
 from tarn_graveler.records.branches import BranchName
 
-__all__ = ["RebuildLab", "rebuild_lab"]
+__all__ = ["INSTALLATION", "NAMESPACE", "RebuildLab", "rebuild_lab", "records_of"]
 
 INSTALLATION = "test"
 NAMESPACE = f"local://tarn-journal-{INSTALLATION}"
@@ -54,19 +70,24 @@ class RebuildLab:
         while not await drain.round():
             self.replicas.clock.advance(61)
 
-    async def rebuild(self, target: ListingKv | None = None) -> RebuildReport:
-        """Rebuilds into the target."""
+    async def rebuild(
+        self, target: ListingKv | None = None, *, blocks: Any = None, namespace: str = NAMESPACE
+    ) -> RebuildReport:
+        """Rebuilds into the target, or into another store."""
         self.attempts += 1
         clock, ids = self.replicas.clock, SeededIds(self.replicas.clock, seed=900 + self.attempts)
         made = MemKv()
         options = TransferOptions(clock, RateLimiter(clock))
-        place = OpenStore(target or self.target, INSTALLATION, "mem://", is_shared=False)
+        place = OpenStore(
+            self.target if target is None else target, INSTALLATION, "mem://", is_shared=False
+        )
         async with open_committed(
             self.replicas.blocks, self.folder / f"rebuild{self.attempts}"
         ) as committed:
             keys = InstallationKeys(INSTALLATION)
-            tools = Rebuilder(made, keys, self.replicas.blocks, committed, clock, ids)
-            return await fill_installation(tools, made, place, ids, options, NAMESPACE)
+            bucket = self.replicas.blocks if blocks is None else blocks
+            tools = Rebuilder(made, keys, bucket, committed, clock, ids)
+            return await fill_installation(tools, made, place, ids, options, namespace)
 
     @asynccontextmanager
     async def rebuilt(self) -> AsyncIterator[tuple[Graveler, Repository]]:
@@ -77,6 +98,55 @@ class RebuildLab:
         async with replicas.replica() as graveler:
             yield graveler, await graveler.repositories.get("lake")
         await replicas.tasks.close()
+
+    async def add_user(self, user_id: str, access_key_id: str) -> None:
+        """Writes the records of a user with a key, as auth does."""
+        kv = self.lake.graveler.repositories.kv
+        auth = AuthKeys(INSTALLATION)
+        user = User(UserId(user_id), b"u" * 16, ("Developer",), 1)
+        key = Credential(
+            AccessKeyId(access_key_id), UserId(user_id), b"u" * 16, "of a test", 1, b"sealed", "k"
+        )
+        for name, value in (
+            (auth.user(user_id), encode_user(user)),
+            (auth.credential(access_key_id), encode_credential(key)),
+            (auth.setup(), encode_setup(Setup(1, UserId(user_id)))),
+        ):
+            await kv.set_if(auth.partition, name, value, None)
+
+    async def pass_files(self) -> list[str]:
+        """The paths of the files of passes of the lake's journal, the oldest first."""
+        blocks, namespace = self.replicas.blocks, self.lake.repository.storage_namespace
+        epoch = await newest_epoch(blocks, namespace)
+        assert epoch is not None
+        names = await EpochReader(blocks, namespace, epoch, Accounts(1, 0)).names()
+        return [name.path(epoch.folder) for name in sorted(names)]
+
+    async def remove(self, namespace: str, path: str) -> None:
+        """Removes a file of the bucket."""
+        await self.replicas.blocks.delete_many(namespace, [path])
+
+    async def fsck(self) -> list[tuple[str, str]]:
+        """Returns what is lost or inconsistent in the rebuilt store, beside the blocks of the lake."""
+        clock = RestlessClock(self.replicas.clock.now_us() + 2 * 86_400_000_000)
+        state = open_state(self.folder / "fsck", "", clock.now_us())
+        try:
+            await check(
+                installation_id=INSTALLATION,
+                kv=self.target,
+                blocks=self.replicas.blocks,
+                state=state,
+                options=FsckOptions(),
+                clock=clock,
+                progress=CheckProgress(),
+            )
+            return [
+                (each.code.label, each.subject)
+                for each in state.findings()
+                if each.code.severity is not Severity.ORPHAN
+            ]
+        finally:
+            state.close()
 
     async def shown(self, graveler: Graveler, repository: Repository) -> dict[str, Any]:
         """Everything that users see of a repository: the entries of each branch and its changes, tags, and records."""

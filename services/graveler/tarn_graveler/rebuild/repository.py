@@ -217,13 +217,13 @@ class _Work:
         return True
 
     async def _write_names(self) -> None:
-        """Writes who owns each name: made from branches and tags; a record of the same owner says since when."""
-        rows = []
+        """Writes who owns each name. Branches and tags decide; a record of the same owner says since when."""
         for name, owner in self.owners.items():
             stored = self.names.get(name)
-            is_same = stored is not None and decode_ref_name(stored) == owner
-            value = stored if is_same and stored is not None else encode_ref_name(owner)
-            rows.append((RepositoryKeys.name(name), value))
+            if stored is None or decode_ref_name(stored) != owner:
+                self.names[name] = encode_ref_name(owner)
+        # Those of refs that are gone stay: such a name is free.
+        rows = [(RepositoryKeys.name(name), value) for name, value in self.names.items()]
         await write_rows(self.tools.kv, self.keys.refs, rows)
 
     async def _write_branches(self) -> None:
