@@ -60,7 +60,7 @@ async def test_a_rebuilt_store_shows_what_the_lost_one_showed(lab: RebuildLab) -
     async with lab.rebuilt() as (graveler, repository):
         assert await lab.shown(graveler, repository) == before
     (done,) = report.repositories
-    assert (done.branches, done.tags, done.staged) == (2, 1, 5)
+    assert (done.branches, done.tags, done.staged) == (2, 1, 4)
     assert await lab.fsck() == []
 
 
