@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lake import Lake, Replicas, create_repository
+from lake import MAIN, Lake, Replicas, create_repository
 from tests.support.clock import RestlessClock, SeededIds
 
-from tarn.core.ids import AccessKeyId, TokenId, UserId, physical_path
+from tarn.core.ids import AccessKeyId, BranchId, TokenId, UserId, physical_path
+from tarn.core.levels import ALL_FEATURES
 from tarn.fsck.check import check
 from tarn.fsck.finding import Severity
 from tarn.fsck.progress import CheckProgress
@@ -32,23 +34,77 @@ from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import AuthKeys, InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.paging import rows_of
-from tarn.kv.port import Kv, ListingKv
+from tarn.kv.port import Kv
+from tarn.kv.record_events import JournaledKv
 from tarn.kv.record_kinds import Place, kind_of
 from tarn.kv.records import Repository, decode_branch
 from tarn.snapshot.store import OpenStore, RateLimiter, TransferOptions
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.config import open_committed
+from tarn_graveler.rebuild.adding import add_repository
 from tarn_graveler.rebuild.filling import fill_installation
-from tarn_graveler.rebuild.report import RebuildReport
+from tarn_graveler.rebuild.report import RebuildReport, RepositoryReport
 from tarn_graveler.rebuild.repository import Rebuilder
 from tarn_graveler.records.branches import BranchName
+from tarn_graveler.records.repositories import Repositories
 
-__all__ = ["INSTALLATION", "NAMESPACE", "RebuildLab", "rebuild_lab", "records_of"]
+__all__ = [
+    "INSTALLATION",
+    "NAMESPACE",
+    "Died",
+    "Life",
+    "Mortal",
+    "RebuildLab",
+    "rebuild_lab",
+    "records_of",
+]
 
 INSTALLATION = "test"
 _NO_BLOCK = physical_path(bytes(16))
 """Objects of a lake all have this address, and no block."""
 NAMESPACE = f"local://tarn-journal-{INSTALLATION}"
+
+
+_WRITES = {"set_many", "set_if", "delete_many", "delete_if", "drop_partition", "put"}
+
+
+class Died(BaseException):
+    """The process is gone."""
+
+
+class Life:
+    """Counts the moments at which a process may die, and lets it die at one of them."""
+
+    def __init__(self, die_at: int) -> None:
+        self.moments = 0
+        self.die_at = die_at
+
+    def step(self) -> None:
+        self.moments += 1
+        if self.moments == self.die_at:
+            raise Died
+
+
+class Mortal:
+    """A store whose process may die before and after each write: the write is then made, or not."""
+
+    def __init__(self, store: Any, life: Life) -> None:
+        self._store = store
+        self._life = life
+
+    def __getattr__(self, name: str) -> Any:
+        method = getattr(self._store, name)
+        if name not in _WRITES:
+            return method
+
+        async def write(*values: Any, **options: Any) -> Any:
+            self._life.step()
+            answer = method(*values, **options)
+            result = await answer if inspect.isawaitable(answer) else answer
+            self._life.step()
+            return result
+
+        return write
 
 
 @dataclass
@@ -73,7 +129,7 @@ class RebuildLab:
             self.replicas.clock.advance(61)
 
     async def rebuild(
-        self, target: ListingKv | None = None, *, blocks: Any = None, namespace: str = NAMESPACE
+        self, target: Any = None, *, blocks: Any = None, namespace: str = NAMESPACE
     ) -> RebuildReport:
         """Rebuilds into the target, or into another store."""
         self.attempts += 1
@@ -90,6 +146,27 @@ class RebuildLab:
             bucket = self.replicas.blocks if blocks is None else blocks
             tools = Rebuilder(made, keys, bucket, committed, clock, ids)
             return await fill_installation(tools, made, place, ids, options, namespace)
+
+    def new_target(self) -> None:
+        """Forgets what was rebuilt."""
+        self.target = MemKv()
+
+    async def add(
+        self, target: Any = None, *, blocks: Any = None, default: BranchId = MAIN
+    ) -> RepositoryReport:
+        """Adds the lake to the target."""
+        self.attempts += 1
+        clock, ids = self.replicas.clock, SeededIds(self.replicas.clock, seed=900 + self.attempts)
+        store = self.target if target is None else target
+        keys = InstallationKeys(INSTALLATION)
+        kv = JournaledKv(store, INSTALLATION, clock, ids, ALL_FEATURES)
+        bucket = self.replicas.blocks if blocks is None else blocks
+        async with open_committed(bucket, self.folder / f"rebuild{self.attempts}") as committed:
+            tools = Rebuilder(MemKv(), keys, bucket, committed, clock, ids)
+            repositories = Repositories(kv, keys, clock, ids)
+            namespace = self.lake.repository.storage_namespace
+            name = self.lake.repository.repository_id
+            return await add_repository(tools, repositories, store, name, namespace, default)
 
     @asynccontextmanager
     async def rebuilt(self) -> AsyncIterator[tuple[Graveler, Repository]]:

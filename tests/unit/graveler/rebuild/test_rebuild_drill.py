@@ -126,7 +126,7 @@ class Load:
         """Compares a rebuilt lake with what was acknowledged up to a time. What it has now counts from then on."""
         found = []
         for (branch, path), writes in self.writes.items():
-            least = max((n for at, n in writes.acknowledged if at <= until_us), default=0)
+            least = max((n for at, n in writes.acknowledged if at < until_us), default=0)
             possible = {n for n in writes.begun if n >= least}
             now = await self._now(lake, branch, path)
             is_right = now in possible if now else (not least or any(n % 2 for n in possible))
@@ -138,7 +138,7 @@ class Load:
         found += [
             f"tag {name} is gone"
             for name, at in self.tags.items()
-            if at <= until_us and name not in tags
+            if at < until_us and name not in tags
         ]
         self.tags = {name: 0 for name in self.tags if name in tags}
         return found
