@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -37,7 +38,7 @@ from tarn.kv.paging import rows_of
 from tarn.kv.port import Kv
 from tarn.kv.record_events import JournaledKv
 from tarn.kv.record_kinds import Place, kind_of
-from tarn.kv.records import Repository, decode_branch
+from tarn.kv.records import Repository, decode_branch, decode_bucket
 from tarn.snapshot.store import OpenStore, RateLimiter, TransferOptions
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.config import open_committed
@@ -166,7 +167,20 @@ class RebuildLab:
             repositories = Repositories(kv, keys, clock, ids)
             namespace = self.lake.repository.storage_namespace
             name = self.lake.repository.repository_id
-            return await add_repository(tools, repositories, store, name, namespace, default)
+            adding = add_repository(tools, repositories, store, name, namespace, default)
+            task = asyncio.ensure_future(adding)
+            while not task.done():  # a claim waits until that of a dead attempt is certainly dead
+                await asyncio.wait([task], timeout=0.005)
+                if clock.sleepers:
+                    clock.advance(1)
+            return task.result()
+
+    async def is_added(self) -> bool:
+        """Whether users see the lake in the target."""
+        keys = InstallationKeys(INSTALLATION)
+        (found,) = await self.target.get_many(keys.graveler, [keys.repository("lake")])
+        record = None if found is None else decode_bucket(found.value)
+        return isinstance(record, Repository) and record.is_served
 
     @asynccontextmanager
     async def rebuilt(self) -> AsyncIterator[tuple[Graveler, Repository]]:

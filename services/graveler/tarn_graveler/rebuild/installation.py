@@ -19,7 +19,7 @@ from tarn.snapshot.installation.installation import namespace_at_rest
 from tarn.snapshot.installation.looks import Looks
 from tarn_graveler.journal.epochs import JournalPlace
 from tarn_graveler.rebuild.report import KeyToReissue, RebuildReport, RepositoryReport
-from tarn_graveler.rebuild.repository import Rebuilder
+from tarn_graveler.rebuild.repository import Rebuilder, unreadable
 from tarn_graveler.rebuild.rows import write_rows
 from tarn_graveler.rebuild.source import replayed
 
@@ -92,7 +92,10 @@ class _Work:
             self.shared.problems += found.report.lines()
             for each in found.results:
                 assert not isinstance(each, StagedRows), "no branch belongs to no repository"
-                self._add(each.key.encode(), each.payload)
+                try:
+                    self._add(each.key.encode(), each.payload)
+                except TarnError as error:
+                    self.shared.problems.append(unreadable(each.key, error))
             place = JournalPlace(self.tools.keys.installation_id, namespace)
             self.result.places.append((place, found.epoch))
         self.report.shared = self.shared

@@ -47,12 +47,13 @@ from tarn_graveler.rebuild.report import RepositoryReport
 from tarn_graveler.rebuild.rows import write_rows
 from tarn_graveler.rebuild.source import replayed
 
-__all__ = ["HELD_UNTIL_US", "RebuiltRepository", "Rebuilder"]
+__all__ = ["HELD_UNTIL_US", "Rebuilder", "RebuiltRepository", "unreadable"]
 
 HELD_UNTIL_US: Final = 4_102_444_800_000_000
 """Until when collections of a rebuilt repository are held: 2100, so until a person releases them."""
 _COUNT_AHEAD: Final = 1_000
 """Counters of collections go on this far above the last drained ones: more than a lost store used since."""
+_ROWS: Final = 1_000
 _TAGS: Final = "tags/"
 _NAMES: Final = "names/"
 _DAMAGE: Final = {Kind.CORRUPT, Kind.NOT_FOUND}
@@ -125,6 +126,7 @@ class _Work:
     entries: dict[BranchId, dict[bytes, HeadChange]] = field(default_factory=dict)
     names: dict[str, bytes] = field(default_factory=dict)
     owners: dict[str, RefName] = field(default_factory=dict)
+    collection: Collection = field(default_factory=lambda: _held(NEVER))
 
     def __post_init__(self) -> None:
         name, namespace = self.repository.repository_id, self.repository.storage_namespace
@@ -157,25 +159,46 @@ class _Work:
         """Writes all records but those of branches and names; returns the first uncommitted rows."""
         rows: dict[Place, list[Row]] = {Place.REFS: [], Place.COMMITS: [], Place.PULLS: []}
         first = None
-        held = encode_collection(_held(None))
         for each in results:
             if isinstance(each, StagedRows):
                 first = each
                 break
-            place = _place_of(each.key)
-            if place is None:
-                self.report.problems.append(
-                    f"record {each.key!r} is of a kind that this release does not know"
-                )
-            elif each.key.startswith(BRANCHES):
-                self._add_branch(each)
-            elif each.key.startswith(_NAMES):
-                self.names[each.key.removeprefix(_NAMES)] = each.payload
-            elif each.key.encode() == RepositoryKeys.COLLECTION:
-                held = encode_collection(_held(each.payload))
-            elif not each.key.startswith(_TAGS) or self._keeps_tag(each):
+            try:
+                place = self._place_to_write(each)
+            except TarnError as error:
+                self.report.problems.append(unreadable(each.key, error))
+                continue
+            if place is not None:
                 rows[place].append((each.key.encode(), each.payload))
-        rows[Place.REFS].append((RepositoryKeys.COLLECTION, held))
+                if len(rows[place]) >= _ROWS:
+                    await self._flush(rows)
+        rows[Place.REFS].append((RepositoryKeys.COLLECTION, encode_collection(self.collection)))
+        await self._flush(rows)
+        return first
+
+    def _place_to_write(self, record: Record) -> Place | None:
+        """Notes a record, or returns where it is written as it is.
+
+        Raises:
+            TarnError: CORRUPT: it cannot be read.
+        """
+        place = _place_of(record.key)
+        if place is None:
+            text = f"record {record.key!r} is of a kind that this release does not know"
+            self.report.problems.append(text)
+        elif record.key.startswith(BRANCHES):
+            self._add_branch(record)
+        elif record.key.startswith(_NAMES):
+            name = record.key.removeprefix(_NAMES)
+            decode_ref_name(record.payload)
+            self.names[name] = record.payload
+        elif record.key.encode() == RepositoryKeys.COLLECTION:
+            self.collection = _held(decode_collection(record.payload))
+        elif not record.key.startswith(_TAGS) or self._keeps_tag(record):
+            return place
+        return None
+
+    async def _flush(self, rows: dict[Place, list[Row]]) -> None:
         partitions = {
             Place.REFS: self.keys.refs,
             Place.COMMITS: self.keys.commits,
@@ -183,7 +206,7 @@ class _Work:
         }
         for place, some in rows.items():
             await write_rows(self.tools.kv, partitions[place], some)
-        return first
+            some.clear()
 
     def _add_branch(self, record: Record) -> None:
         name = BranchId(record.key.removeprefix(BRANCHES))
@@ -345,12 +368,22 @@ def _place_of(key: str) -> Place | None:
     return None
 
 
-def _held(payload: bytes | None) -> Collection:
+def _held(found: Collection) -> Collection:
     """The collection record without a run, held, with counters above all that the lost store used."""
-    found = NEVER if payload is None else decode_collection(payload)
     return replace(
         collection_at_rest(found),
         hold_until_us=HELD_UNTIL_US,
         sweep_count=found.sweep_count + _COUNT_AHEAD,
         fence_count=found.fence_count + _COUNT_AHEAD,
     )
+
+
+def unreadable(key: str, error: TarnError) -> str:
+    """What a report says of a record that cannot be read, and is left out.
+
+    Raises:
+        TarnError: the error, if it is another one.
+    """
+    if error.kind is not Kind.CORRUPT:
+        raise error
+    return f"record {key!r} cannot be read, and is left out: {error.message}"

@@ -16,7 +16,7 @@ from tarn.core.ids import BranchId, TagId
 from tarn.journal.epochs import EpochCause, newest_epoch
 from tarn.journal.names import base_path
 from tarn.kv.collection_records import collection_register
-from tarn.kv.keys import InstallationKeys
+from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Partition, PartitionKind
 from tarn_graveler.rebuild.repository import HELD_UNTIL_US
@@ -194,6 +194,23 @@ async def test_a_branch_whose_commit_is_gone_is_told(lab: RebuildLab) -> None:
     (done,) = report.repositories
     assert any(f"branch main is lost: its commit {lost}" in line for line in done.problems)
     assert done.branches == 1
+
+
+async def test_a_record_that_cannot_be_read_is_told_and_the_rest_is_rebuilt(
+    lab: RebuildLab,
+) -> None:
+    """A tag; a branch whose record is damaged makes its repository lost."""
+    kv = lab.lake.graveler.repositories.kv
+    refs = lab.lake.graveler.repositories.keys_of(lab.lake.repository).refs
+    await kv.set_if(refs, RepositoryKeys.tag("v1"), b"\xff", None)
+    await lab.lake.put("a", 1)
+    await lab.drain()
+    report = await lab.rebuild()
+    (done,) = report.repositories
+    assert [line[:22] for line in done.problems] == ["record 'tags/v1' canno"]
+    async with lab.rebuilt() as (graveler, repository):
+        shown = await lab.shown(graveler, repository)
+        assert list(shown["main"]) == ["a"]
 
 
 async def test_without_a_journal_nothing_is_written(lab: RebuildLab) -> None:
