@@ -13,6 +13,7 @@ from tarn.snapshot.store.comparing import Comparison, Difference, compare
 from tarn.snapshot.store.moving import (
     OpenStore,
     Transferred,
+    check_empty,
     dump,
     fill,
     forget_agreed,
@@ -35,6 +36,7 @@ __all__ = [
     "TransferProgress",
     "Transferred",
     "Unit",
+    "check_empty",
     "compare",
     "dump",
     "fill",

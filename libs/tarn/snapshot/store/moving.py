@@ -44,6 +44,7 @@ from tarn.snapshot.store.sources import SnapshotSource, Source, StoreSource
 __all__ = [
     "OpenStore",
     "Transferred",
+    "check_empty",
     "dump",
     "fill",
     "forget_agreed",
@@ -342,19 +343,24 @@ async def _begin_loading(target: OpenStore, loading: Fence, options: TransferOpt
     if fence is not None and not _same(fence, loading):
         raise _refused(closed_by(fence, target.installation_id))
     if fence is None:
-        await _check_empty(target)
+        await check_empty(target)
     await write_fence(target.kv, target.installation_id, loading, predicate)
     if target.is_shared:
         await options.clock.sleep(QUIET_SECONDS)
     if target.is_shared and fence is None:
         try:
-            await _check_empty(target)  # a process may have written before the fence was set
+            await check_empty(target)  # a process may have written before the fence was set
         except TarnError:
             await _change(target, loading, None)
             raise
 
 
-async def _check_empty(target: OpenStore) -> None:
+async def check_empty(target: OpenStore) -> None:
+    """Does nothing if a store holds no rows of its installation.
+
+    Raises:
+        TarnError: CONFLICT.
+    """
     if not await is_empty(target.kv, target.installation_id):
         text = (
             f"{target.about} already holds installation {target.installation_id!r}; "

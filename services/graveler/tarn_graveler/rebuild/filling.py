@@ -11,8 +11,9 @@ from typing import Final
 
 from tarn.core.clock import IdSource
 from tarn.core.levels import LEVEL_MAX, StoreLevel
+from tarn.kv.fence import read_fence
 from tarn.kv.port import ListingKv
-from tarn.snapshot.store import OpenStore, StoreSource, TransferOptions, fill
+from tarn.snapshot.store import OpenStore, StoreSource, TransferOptions, check_empty, fill
 from tarn_graveler.journal.epochs import Epochs
 from tarn_graveler.rebuild.installation import RebuiltStore, rebuild_installation
 from tarn_graveler.rebuild.report import RebuildReport
@@ -46,6 +47,9 @@ async def fill_installation(
         TarnError: as `rebuild_installation`, before anything was written. As `tarn.snapshot.store.fill`.
             FAILED_PRECONDITION: another store continues the journal meanwhile; the target stays closed.
     """
+    fence, _ = await read_fence(target.kv, target.installation_id)
+    if fence is None:  # before the work; `fill` looks again
+        await check_empty(target)
     rebuilt: RebuiltStore = await rebuild_installation(tools, journal_namespace)
 
     async def begin_epochs(kv: ListingKv) -> None:
