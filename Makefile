@@ -2,7 +2,7 @@
 .DEFAULT_GOAL := help
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
-.PHONY: help setup quickstart up down status test test-long fast unit system dashboards otlp browser screenshots spark-churn spark-modes lint format lock proto wheel images k8s-test clean \
+.PHONY: help setup quickstart up down status test test-long fast unit system dashboards otlp browser screenshots rebuild-drill spark-churn spark-modes lint format lock proto wheel images k8s-test clean \
 	bench bench-quick bench-peer bench-parts bench-scale compaction-soak \
 	pictures sim sim-long state-machine mutate mutate-guards mutate-source fuzz \
 	cassandra cassandra-cluster cassandra-down
@@ -157,6 +157,10 @@ bench: setup  ## Measure the whole system into bench/ (CASES=get,put for some of
 
 bench-quick: setup  ## Measure the main figures in two minutes into .bench/ (CASES=get,put for some of them)
 	@$(BIN)/python -m bench.load --quick --cases "$(CASES)" $(ARGS)
+
+rebuild-drill: setup  ## Lose the metadata store under load and rebuild it, many times (DRILLS=200)
+	@REBUILD_DRILLS=$(or $(DRILLS),200) $(BIN)/python -m pytest -q -n 2 \
+		tests/unit/graveler/rebuild/test_rebuild_drill.py
 
 compaction-soak: setup  ## Write and delete for ten minutes without a commit, with the compactor (SECONDS=60)
 	@$(BIN)/python -m bench.load --cases compaction-soak \

@@ -83,6 +83,10 @@ _COMMANDS = {
     # The metadata store.
     "kv": ("tarn_cli.commands.kv:kv", "The metadata store: move a whole installation."),
     "backup": ("tarn_cli.commands.backup:backup", "Back up all metadata, and restore it."),
+    "rebuild": (
+        "tarn_cli.commands.rebuild:rebuild",
+        "Make a lost metadata store anew from the bucket.",
+    ),
     "upgrade": (
         "tarn_cli.commands.upgrade:upgrade",
         "The feature level, and the releases that use an installation.",

@@ -9,6 +9,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 
 from tarn_cli.commands import dump as dumps
 from tarn_cli.commands.import_lakefs import import_lakefs
+from tarn_cli.commands.rebuild import rebuild_repository
 from tarn_cli.commands.rules import COMMANDS
 from tarn_cli.objects.uri import parse_repository
 from tarn_cli.output import Record, shown_time
@@ -169,5 +170,5 @@ def _seconds(duration: str) -> int:
     return milliseconds // 1000
 
 
-for _command in (*COMMANDS, *dumps.COMMANDS, import_lakefs):
+for _command in (*COMMANDS, *dumps.COMMANDS, rebuild_repository, import_lakefs):
     repo.add_command(_command)

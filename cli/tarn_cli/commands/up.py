@@ -178,7 +178,8 @@ def lost_metadata(config: Config) -> str:
     return (
         f"there is no metadata store in {kv.embedded.path}, so this Tarn starts empty; but {folder} has objects of "
         f"{len(namespaces)} repositories, such as {namespaces[0]}. If the metadata were lost: stop Tarn, remove "
-        f"{kv.embedded.path}, and run `tarn backup restore`; without a backup, `tarn repo recover` brings back commits"
+        f"{kv.embedded.path}, and run `tarn rebuild` if it had a journal, or `tarn backup restore`; without both, "
+        "`tarn repo recover` brings back commits (docs/operate/disaster.md)"
     )
 
 

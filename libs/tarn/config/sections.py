@@ -715,8 +715,8 @@ class Journal:
 
     enabled: bool = setting(
         "false",
-        "Whether each mutation leaves an event, which is drained to files in the bucket. Nothing can be rebuilt from "
-        "them yet: leave it off. Equal on all replicas: a replica with another value is refused.",
+        "Whether each mutation leaves an event, which is drained to files in the bucket. `tarn rebuild` makes a lost "
+        "metadata store anew from them. Equal on all replicas: a replica with another value is refused.",
     )
     interval_ms: int = setting(
         "10s",

@@ -25,7 +25,12 @@ from tarn.snapshot.files.writing import KvWriter, Lines
 from tarn.snapshot.installation.looks import Looks, save_checkpoint, save_looks
 from tarn.snapshot.installation.repository import save_repository
 
-__all__ = ["SavedInstallation", "save_installation", "served_repositories"]
+__all__ = [
+    "SavedInstallation",
+    "namespace_at_rest",
+    "save_installation",
+    "served_repositories",
+]
 
 _PAGE: Final = 1000
 _REPOSITORIES: Final = InstallationKeys.repository("")
@@ -176,7 +181,11 @@ async def _namespaces(kv: ListingKv, keys: InstallationKeys) -> list[Row]:
     rows = [
         row async for row in rows_of(kv, keys.graveler, b"", None, _PAGE) if row[0] != keys.PAGE_KEY
     ]
-    return [_at_rest(row) for row in rows if not row[0].startswith(_REPOSITORIES) or _is_view(row)]
+    return [
+        namespace_at_rest(row)
+        for row in rows
+        if not row[0].startswith(_REPOSITORIES) or _is_view(row)
+    ]
 
 
 def _is_view(row: Row) -> bool:
@@ -185,7 +194,7 @@ def _is_view(row: Row) -> bool:
     return isinstance(found, BucketView) and not found.is_pending
 
 
-def _at_rest(row: Row) -> Row:
+def namespace_at_rest(row: Row) -> Row:
     """Returns the row of a namespace without its doom, unless the deletion of its data has begun.
 
     The repository may be brought back after the backup. Its data must not be deleted after a restore.

@@ -41,7 +41,7 @@ from tarn.snapshot.installation.history import save_commits, save_reflog
 from tarn.snapshot.installation.looks import Looks, looks_of
 from tarn.snapshot.installation.pulls import save_pulls
 
-__all__ = ["SavedRows", "save_repository"]
+__all__ = ["SavedRows", "collection_at_rest", "save_repository"]
 
 _PAGE: Final = 1000
 _TRIES: Final = 3
@@ -194,7 +194,7 @@ class _Saving:
                     self.refs[key] = value
         (found,) = await self.writer.kv.get_many(self.keys.refs, [self.keys.COLLECTION])
         collection = NEVER if found is None else decode_collection(found.value)
-        self.refs[self.keys.COLLECTION] = encode_collection(_at_rest(collection))
+        self.refs[self.keys.COLLECTION] = encode_collection(collection_at_rest(collection))
 
     def _own(self, name: str, owner: RefName) -> None:
         self.refs[self.keys.name(name)] = encode_ref_name(owner)
@@ -213,7 +213,7 @@ _SAVED: Final = (_BRANCHES, _NAMES, _TAGS, RepositoryKeys.UPLOAD_DAYS)
 """Prefixes of the rows that have a step of their own, in order."""
 
 
-def _at_rest(collection: Collection) -> Collection:
+def collection_at_rest(collection: Collection) -> Collection:
     """The collection record without its run, mark and hold: none of them may go on after a restore. The counts that
     fence builds off stay."""
     return replace(

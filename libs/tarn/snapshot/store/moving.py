@@ -39,9 +39,19 @@ from tarn.snapshot.files.writing import KvWriter, finish
 from tarn.snapshot.store.copying import copy_into
 from tarn.snapshot.store.dumping import dump_store
 from tarn.snapshot.store.layout import is_empty
-from tarn.snapshot.store.sources import SnapshotSource, StoreSource
+from tarn.snapshot.store.sources import SnapshotSource, Source, StoreSource
 
-__all__ = ["OpenStore", "Transferred", "dump", "forget_agreed", "load", "migrate", "reopen"]
+__all__ = [
+    "OpenStore",
+    "Transferred",
+    "check_empty",
+    "dump",
+    "fill",
+    "forget_agreed",
+    "load",
+    "migrate",
+    "reopen",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +172,49 @@ async def load(
             store and of the snapshot's target. After an error in between the store stays closed.
     """
     level = require_same(snapshot, target.installation_id)
-    transfer_id, now_us = snapshot.manifest.snapshot_id, options.clock.now_us()
-    loading = Fence(FenceState.LOADING, transfer_id, ids.uuid7().hex(), snapshot.about, now_us)
+    manifest = snapshot.manifest
+    return await fill(
+        SnapshotSource(snapshot),
+        target,
+        ids,
+        options,
+        transfer_id=manifest.snapshot_id,
+        about=snapshot.about,
+        level=level,
+        before_opening=before_opening,
+    )
+
+
+async def fill(
+    source: Source,
+    target: OpenStore,
+    ids: IdSource,
+    options: TransferOptions,
+    *,
+    transfer_id: str,
+    about: str,
+    level: StoreLevel,
+    before_opening: Callable[[ListingKv], Awaitable[None]] | None = None,
+) -> Transferred:
+    """Fills an empty store with all rows of a source, or continues an interrupted attempt.
+
+    Args:
+        source: the rows.
+        target: the store.
+        ids: makes the id of the attempt.
+        options: see `TransferOptions`.
+        transfer_id: equal in all attempts; an unfinished transfer with another id is not continued.
+        about: where the rows come from, for people.
+        level: the feature level that the store gets.
+        before_opening: as in `load`.
+
+    Raises:
+        TarnError: as `load`, but for what concerns the snapshot.
+    """
+    now_us = options.clock.now_us()
+    loading = Fence(FenceState.LOADING, transfer_id, ids.uuid7().hex(), about, now_us)
     await _begin_loading(target, loading, options)
     behind = _behind(target, loading, options.clock)
-    source = SnapshotSource(snapshot)
     progress, changed = await copy_into(behind, target.installation_id, source, options)
     if before_opening is not None:
         await before_opening(behind)
@@ -295,19 +343,24 @@ async def _begin_loading(target: OpenStore, loading: Fence, options: TransferOpt
     if fence is not None and not _same(fence, loading):
         raise _refused(closed_by(fence, target.installation_id))
     if fence is None:
-        await _check_empty(target)
+        await check_empty(target)
     await write_fence(target.kv, target.installation_id, loading, predicate)
     if target.is_shared:
         await options.clock.sleep(QUIET_SECONDS)
     if target.is_shared and fence is None:
         try:
-            await _check_empty(target)  # a process may have written before the fence was set
+            await check_empty(target)  # a process may have written before the fence was set
         except TarnError:
             await _change(target, loading, None)
             raise
 
 
-async def _check_empty(target: OpenStore) -> None:
+async def check_empty(target: OpenStore) -> None:
+    """Does nothing if a store holds no rows of its installation.
+
+    Raises:
+        TarnError: CONFLICT.
+    """
     if not await is_empty(target.kv, target.installation_id):
         text = (
             f"{target.about} already holds installation {target.installation_id!r}; "

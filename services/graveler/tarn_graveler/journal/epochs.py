@@ -103,6 +103,22 @@ class Epochs:
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.PRECONDITION_FAILED, text)
         return await self._begin(place, row, record, record.number)
 
+    async def begin(self, place: JournalPlace, source: Epoch) -> Epoch:
+        """Begins the epoch of a store that was rebuilt from another epoch. It goes behind the newest one of the bucket.
+
+        Args:
+            place: the repository.
+            source: the epoch of which the store was made.
+
+        Raises:
+            TarnError: FAILED_PRECONDITION: another store has begun an epoch meanwhile; errors of the stores.
+        """
+        row = self._row(place.root)
+        record = await row.read(settle=True)
+        newest = await newest_epoch(self._blocks, place.namespace)
+        number = max(record.number if record else 0, newest.number if newest else 0)
+        return await self._begin(place, row, record, number, source)
+
     def _row(self, root: str) -> Register[EpochRecord | None]:
         key, what = self._keys.epoch(root), f"the epoch of the journal of {root}"
         return Register(self._kv, self._keys.journal_state, key, decode_epoch, encode_epoch, what)
@@ -113,10 +129,12 @@ class Epochs:
         row: Register[EpochRecord | None],
         before: EpochRecord | None,
         number: int,
+        source: Epoch | None = None,
     ) -> Epoch:
-        """Begins the epoch after `number`."""
+        """Begins the epoch after `number`; `source`: the one of which the store was rebuilt."""
         chance = self._ids.nonce().hex()
-        epoch = next_epoch(None, chance, EpochCause.ENABLED, self._clock.now_us(), newest=number)
+        cause = EpochCause.ENABLED if source is None else EpochCause.REBUILD
+        epoch = next_epoch(source, chance, cause, self._clock.now_us(), newest=number)
         record = EpochRecord(epoch.number, epoch.folder)
         await self._move(row, before, record)
         base = await write_base(self._blocks, place.namespace, epoch.folder, self._base(place.root))

@@ -1,0 +1,1 @@
+"""The last step of a rebuild: a lost metadata store is made anew from the bucket (docs/design/journal.md)."""

@@ -1,0 +1,245 @@
+"""A rebuild makes a lost store anew from the bucket: records, and uncommitted changes as listings."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from lake import keep_tokens
+from rebuild_lab import INSTALLATION, RebuildLab, rebuild_lab
+
+from tarn.core.commit import commit_path
+from tarn.core.errors import Kind, TarnError
+from tarn.core.ids import BranchId, TagId
+from tarn.journal.epochs import EpochCause, newest_epoch
+from tarn.journal.names import base_path
+from tarn.kv.collection_records import collection_register
+from tarn.kv.keys import InstallationKeys, RepositoryKeys
+from tarn.kv.mem import MemKv
+from tarn.kv.port import Partition, PartitionKind
+from tarn_graveler.rebuild.repository import HELD_UNTIL_US
+
+DEV = BranchId("dev")
+
+
+@pytest.fixture
+async def lab(tmp_path: Path) -> AsyncIterator[RebuildLab]:
+    async with rebuild_lab(tmp_path) as made:
+        yield made
+
+
+async def work(lab: RebuildLab) -> None:
+    """Commits, branches, a tag, a compaction, and uncommitted changes in several layers, also deletions."""
+    lake, graveler = lab.lake, lab.lake.graveler
+    await lake.put("a", 1)
+    await lake.put("b", 2)
+    await lake.commit("first")
+    head = (await graveler.branches.fresh(lake.main)).branch.commit_id
+    await graveler.tags.create(lake.repository, TagId("v1"), head)
+    await graveler.branches.create(lake.branch(DEV), head)
+    await graveler.branches.create(lake.branch(BranchId("gone")), head)
+    await lake.put("lost", 1, BranchId("gone"))
+    await graveler.branches.delete(lake.branch(BranchId("gone")), keep_tokens)
+    await lake.put("c", 3)
+    await lake.delete("a")
+    await lake.put("in dev", 4, DEV)
+    await graveler.compacting.compact(lake.branch(DEV))
+    await lake.put("over it", 5, DEV)
+    await lake.delete("in dev", branch=DEV)
+
+
+async def test_a_rebuilt_store_shows_what_the_lost_one_showed(lab: RebuildLab) -> None:
+    """Each ref, its entries and its changes, and all records; fsck finds nothing wrong."""
+    await work(lab)
+    await lab.drain()
+    before = await lab.shown(lab.lake.graveler, lab.lake.repository)
+    report = await lab.rebuild()
+    assert report.is_whole, report.as_record()
+    async with lab.rebuilt() as (graveler, repository):
+        assert await lab.shown(graveler, repository) == before
+    (done,) = report.repositories
+    assert (done.branches, done.tags, done.staged) == (2, 1, 4)
+    assert await lab.fsck() == []
+
+
+async def test_a_rebuilt_branch_has_an_empty_token_with_a_new_name(lab: RebuildLab) -> None:
+    """A cleaner of the lost store that still runs drops only tokens that no record names."""
+    await work(lab)
+    old = await lab.lake.staging_rows()
+    await lab.drain()
+    await lab.rebuild()
+    async with lab.rebuilt() as (graveler, repository):
+        name = replace(lab.lake.main, repository=repository)
+        branch = (await graveler.branches.fresh(name)).branch
+        assert branch.sealed == ()
+        assert not old.name.endswith(branch.staging.token_id)
+    names = [each.name async for each in lab.target.partitions("")]
+    assert not [name for name in names if ":" in name]
+
+
+async def test_the_lost_store_drains_no_more(lab: RebuildLab) -> None:
+    """A new epoch begins, whose parent is the one that was read; a holder of the old store stops."""
+    await lab.lake.put("a", 1)
+    await lab.drain()
+    namespace = lab.lake.repository.storage_namespace
+    old = await newest_epoch(lab.replicas.blocks, namespace)
+    await lab.rebuild()
+    new = await newest_epoch(lab.replicas.blocks, namespace)
+    assert old is not None
+    assert new is not None
+    assert (new.cause, new.parent, new.number) == (EpochCause.REBUILD, old.number, old.number + 1)
+    drain = lab.lake.graveler.drain
+    assert drain is not None
+    await drain.round()
+    assert drain.progress.failed_passes
+    async with lab.rebuilt() as (graveler, _):
+        await lab.drain(graveler)
+        assert graveler.drain is not None
+        assert graveler.drain.progress.failed_passes == 0
+
+
+async def test_a_store_that_is_lost_again_is_rebuilt_from_the_new_epoch(lab: RebuildLab) -> None:
+    """With what was acknowledged after the first rebuild, and what the first one brought back."""
+    await work(lab)
+    await lab.drain()
+    await lab.rebuild()
+    async with lab.rebuilt() as (graveler, repository):
+        lake = replace(lab.lake, graveler=graveler, repository=repository)
+        await lake.put("newer", 9)
+        await lake.delete("c")
+        await lab.drain(graveler)
+        before = await lab.shown(graveler, repository)
+    lab.target = MemKv()
+    report = await lab.rebuild()
+    assert report.is_whole, report.as_record()
+    async with lab.rebuilt() as (graveler, repository):
+        assert await lab.shown(graveler, repository) == before
+        assert "newer" in before["main"]
+
+
+async def test_collections_are_held_and_their_counters_go_on(lab: RebuildLab) -> None:
+    lake = lab.lake
+    keys = lake.graveler.repositories.keys_of(lake.repository)
+    register = collection_register(lake.graveler.repositories.kv, keys, "lake")
+    await register.change(lambda found: replace(found, sweep_count=7, fence_count=8))
+    await lab.drain()
+    await lab.rebuild()
+    found = await collection_register(lab.target, keys, "lake").read()
+    assert found.hold_until_us == HELD_UNTIL_US
+    assert found.sweep_count > 7
+    assert found.fence_count > 8
+
+
+async def test_no_key_is_rebuilt_and_each_is_told(lab: RebuildLab) -> None:
+    """Users come back; without their secrets keys open nothing, so they are named, and left out."""
+    await lab.add_user("ann", "TARNKEY")
+    await lab.drain()
+    report = await lab.rebuild()
+    assert [(each.access_key_id, each.user_id) for each in report.keys] == [("TARNKEY", "ann")]
+    assert report.users == 1
+    rows = await lab.target.scan(Partition("test/auth", PartitionKind.REGISTER), b"", None, 100)
+    assert [key for key, _ in rows] == [b"users/ann"]
+
+
+# ---- damage
+
+
+async def test_a_missing_file_is_named_and_the_rest_is_rebuilt(lab: RebuildLab) -> None:
+    await lab.lake.put("a", 1)
+    await lab.drain()
+    await lab.lake.put("b", 2)
+    await lab.drain()
+    await lab.lake.put("c", 3)
+    await lab.drain()
+    lost = (await lab.pass_files())[-2]
+    await lab.remove(lab.lake.repository.storage_namespace, lost)
+    report = await lab.rebuild()
+    assert not report.is_whole
+    (done,) = report.repositories
+    assert any("is missing" in line or "are missing" in line for line in done.problems), (
+        done.problems
+    )
+    async with lab.rebuilt() as (graveler, repository):
+        shown = await lab.shown(graveler, repository)
+        assert {"a", "c"} <= shown["main"].keys()
+
+
+async def test_a_repository_without_its_base_is_told_and_its_name_is_free(lab: RebuildLab) -> None:
+    """The others are rebuilt; the lost one can be recovered from its commits."""
+    namespace = lab.lake.repository.storage_namespace
+    await lab.drain()
+    epoch = await newest_epoch(lab.replicas.blocks, namespace)
+    assert epoch is not None
+    await lab.remove(namespace, base_path(epoch.folder, 1))
+    report = await lab.rebuild()
+    assert [each.repository_id for each in report.lost] == ["lake"]
+    assert not report.is_whole
+    keys = InstallationKeys(INSTALLATION)
+    wanted = [keys.repository("lake"), keys.namespace(namespace)]
+    assert await lab.target.get_many(keys.graveler, wanted) == [None, None]
+
+
+async def test_a_branch_whose_commit_is_gone_is_told(lab: RebuildLab) -> None:
+    lake = lab.lake
+    head = (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
+    await lake.graveler.branches.create(lake.branch(DEV), head)
+    await lake.put("a", 1)
+    await lake.commit("lost")
+    await lab.drain()
+    lost = (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
+    await lab.remove(lake.repository.storage_namespace, commit_path(lost))
+    report = await lab.rebuild()
+    (done,) = report.repositories
+    assert any(f"branch main is lost: its commit {lost}" in line for line in done.problems)
+    assert done.branches == 1
+
+
+async def test_a_record_that_cannot_be_read_is_told_and_the_rest_is_rebuilt(
+    lab: RebuildLab,
+) -> None:
+    """A tag; a branch whose record is damaged makes its repository lost."""
+    kv = lab.lake.graveler.repositories.kv
+    refs = lab.lake.graveler.repositories.keys_of(lab.lake.repository).refs
+    await kv.set_if(refs, RepositoryKeys.tag("v1"), b"\xff", None)
+    await lab.lake.put("a", 1)
+    await lab.drain()
+    report = await lab.rebuild()
+    (done,) = report.repositories
+    assert [line[:22] for line in done.problems] == ["record 'tags/v1' canno"]
+    async with lab.rebuilt() as (graveler, repository):
+        shown = await lab.shown(graveler, repository)
+        assert list(shown["main"]) == ["a"]
+
+
+async def test_without_a_journal_nothing_is_written(lab: RebuildLab) -> None:
+    with pytest.raises(TarnError) as caught:
+        await lab.rebuild(namespace="local://no-journal")
+    assert caught.value.kind is Kind.NOT_FOUND
+    assert [each async for each in lab.target.partitions("")] == []
+
+
+async def test_a_store_that_holds_rows_is_refused(lab: RebuildLab) -> None:
+    await lab.drain()
+    keys = InstallationKeys(INSTALLATION)
+    await lab.target.set_if(keys.graveler, keys.quota("user", "ann"), b"x", None)
+    with pytest.raises(TarnError) as caught:
+        await lab.rebuild()
+    assert caught.value.kind is Kind.CONFLICT
+
+
+async def test_a_commit_that_is_younger_than_the_journal_is_told(lab: RebuildLab) -> None:
+    """Its note is in the bucket, and the event of its branch was never drained."""
+    await lab.lake.put("a", 1)
+    await lab.drain()
+    lab.replicas.clock.advance(5)
+    await lab.lake.commit("after the last drain")
+    await lab.replicas.tasks.drain(5.0)
+    head = (await lab.lake.graveler.branches.fresh(lab.lake.main)).branch.commit_id
+    report = await lab.rebuild()
+    (done,) = report.repositories
+    assert any(head in line for line in done.younger)
+    async with lab.rebuilt() as (graveler, repository):
+        shown = await lab.shown(graveler, repository)
+        assert list(shown["main"]) == ["a"]
