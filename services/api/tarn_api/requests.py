@@ -41,6 +41,8 @@ _BODY_S: Final = 10.0
 _BODY_RATE: Final = 16 * 1024
 """Bytes per second beyond `_BODY_S`."""
 _QUERY_FIELDS_MAX: Final = 200
+_KEPT_NAMES_MAX: Final = 256
+"""Of headers."""
 _KEPT_PATHS_MAX: Final = 1024
 _KEPT_PATH_BYTES_MAX: Final = 256
 """What was found for a path is kept, as strangers may send paths: a megabyte in all."""
@@ -213,6 +215,11 @@ def _invalid(what: str, error: msgspec.ValidationError) -> ApiError:
 _DECODED: Final = methodcaller("decode", "latin-1")
 
 
+@lru_cache(_KEPT_NAMES_MAX)  # code and the document name them
+def _encoded(name: str) -> bytes:
+    return name.lower().encode("latin-1")
+
+
 class HeaderIndex(Headers):
     """Starlette's headers, with one look-up for a name instead of a walk over all."""
 
@@ -222,13 +229,13 @@ class HeaderIndex(Headers):
         self._values = dict(reversed(raw))
 
     def __getitem__(self, key: str) -> str:
-        return self._values[key.lower().encode("latin-1")].decode("latin-1")
+        return self._values[_encoded(key)].decode("latin-1")
 
     def __iter__(self) -> Iterator[Any]:
         return map(_DECODED, self._values)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and key.lower().encode("latin-1") in self._values
+        return isinstance(key, str) and _encoded(key) in self._values
 
     @overload
     def get(self, key: str, /) -> str | None: ...
@@ -238,7 +245,7 @@ class HeaderIndex(Headers):
     def get(self, key: str, default: T, /) -> str | T: ...
     def get(self, key: str, default: object = None, /) -> object:
         """Returns the first value of a name."""
-        found = self._values.get(key.lower().encode("latin-1"))
+        found = self._values.get(_encoded(key))
         return default if found is None else found.decode("latin-1")
 
 

@@ -13,11 +13,11 @@ from rest_service import Rest
 from starlette.responses import Response
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
-from tarn.core.entry import Entry
+from tarn.core.entry import Entry, pack, unpack
 from tarn.objects.conditions import answer_to
 from tarn_api.answers import JSON_LINES, Whole
 from tarn_api.http import Exchange, HttpBounds, HttpServer
-from tarn_api.operations import reading
+from tarn_api.operations import reading, shapes
 
 ADDRESS = bytes(16)
 TEXTS = st.text(max_size=12) | st.sampled_from(["text/csv", "attachment; filename=a", "a\r\nb: c"])
@@ -55,18 +55,21 @@ async def test_an_answer_past_asgi_is_the_one_that_uvicorn_sends(
     assert past.message_event.is_set()
 
 
-@given(
-    entry=st.builds(
-        Entry,
-        size=st.integers(0, 100),
-        mtime_us=st.integers(0, 4 * 10**15),
-        address=st.just(ADDRESS),
-        md5=st.binary(min_size=16, max_size=16),
-        etag_parts=st.integers(0, 3),
-        content_type=TEXTS,
-        content_disposition=TEXTS,
-    )
+ENTRIES = st.builds(
+    Entry,
+    size=st.integers(0, 100),
+    mtime_us=st.integers(0, 4 * 10**15),
+    address=st.just(ADDRESS),
+    md5=st.binary(min_size=16, max_size=16),
+    etag_parts=st.integers(0, 3),
+    content_type=TEXTS,
+    content_disposition=TEXTS,
+    metadata=st.sampled_from([(), (("a", "b"), ("x-lakefs-internal-c", "d"))]),
+    external_address=st.sampled_from(["", "s3://b/k"]),
 )
+
+
+@given(ENTRIES)
 def test_the_lines_of_an_object_are_its_headers(entry: Entry) -> None:
     told = answer_to({}, entry.etag, entry.mtime_us, entry.size)
     general = Response(bytes(entry.size), 200, reading._headers(entry, told)).raw_headers
@@ -74,6 +77,13 @@ def test_the_lines_of_an_object_are_its_headers(entry: Entry) -> None:
     # Every answer has it.
     general = [each for each in general if each[0] != b"content-security-policy"]
     assert sorted(lines) == sorted(general)
+
+
+@given(ENTRIES, st.booleans(), st.sampled_from(["local://lake-1", "s3://bucket/lake/"]))
+def test_one_object_is_shown_as_on_a_page(entry: Entry, with_metadata: bool, place: str) -> None:
+    page = shapes.stats_of_page(["a"], [pack(entry)], place, with_metadata=with_metadata)
+    found = shapes.object_stats("a", unpack(pack(entry)), place, with_metadata=with_metadata)
+    assert [found] == page
 
 
 GET = "/repositories/lake/refs/main/objects"
