@@ -141,7 +141,7 @@ def test_s3_is_served_by_tls_only(cluster: Cluster) -> None:
 
 
 def test_rest_is_served_by_tls_only_through_its_service(cluster: Cluster, repository: str) -> None:
-    """A client with a key pair makes a branch, and one without gets 401."""
+    """A client with a key pair makes a branch and stores and reads an object there, and one without gets 401."""
     code = (
         "import base64, json, os, ssl, urllib.error, urllib.request as u\n"
         "trusted = ssl.create_default_context(cafile=os.environ['AWS_CA_BUNDLE'])\n"
@@ -150,7 +150,7 @@ def test_rest_is_served_by_tls_only_through_its_service(cluster: Cluster, reposi
         "def ask(path, body=None, host='api', context=trusted, scheme='https', caller=basic):\n"
         "    head = {'Content-Type': 'application/json'}\n"
         "    head |= {'Authorization': caller} if caller else {}\n"
-        "    data = json.dumps(body).encode() if body else None\n"
+        "    data = body if isinstance(body, bytes) else json.dumps(body).encode() if body else None\n"
         "    request = u.Request(f'{scheme}://{host}:8001/api/v1{path}', data, head)\n"
         "    try:\n"
         "        with u.urlopen(request, timeout=20, context=context) as answer:\n"
@@ -167,6 +167,8 @@ def test_rest_is_served_by_tls_only_through_its_service(cluster: Cluster, reposi
         f"branches = '/repositories/{repository}/branches'\n"
         "print(ask(branches, caller=None)[0], ask(branches, {'name': 'rest', 'source': 'main'})[0])\n"
         "print(*[each['id'] for each in json.loads(ask(branches)[1])['results']])\n"
+        "print(ask(f'{branches}/rest/objects?path=a', b'by REST')[0])\n"
+        "print(ask(f'{branches[:-9]}/refs/rest/objects?path=a')[1])\n"
     )
     lines = cluster.run("rest", f'python3 -c "{code}"').splitlines()
     assert lines[0].split() == ["204"] * 4
@@ -175,6 +177,7 @@ def test_rest_is_served_by_tls_only_through_its_service(cluster: Cluster, reposi
     assert plain in ("URLError", "RemoteDisconnected", "BadStatusLine", "ConnectionResetError")
     assert lines[2].split() == ["401", "201"]
     assert lines[3].split() == ["main", "rest"]
+    assert lines[4:] == ["201", "by REST"], "its certificate proves that it made the address"
     found = cluster.run("branches", f"tarn branch list {repository}")
     assert "rest" in found, "graveler has it"
 

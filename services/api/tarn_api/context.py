@@ -7,8 +7,6 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from starlette.requests import Request
-
 from tarn.block.port import BlockStore, PresignsReads
 from tarn.client.auth import AuthClient
 from tarn.client.graveler import GravelerClient
@@ -23,6 +21,7 @@ from tarn.objects.backend import ObjectBackend
 from tarn.rpc.wire.call import Call
 from tarn_api.bodies import BodyBounds
 from tarn_api.feed.feeds import Feeds
+from tarn_api.requests import ApiRequest
 from tarn_api.rpcs import CHANGE_S, READ_S, Rpcs
 from tarn_api.traces import Trace
 
@@ -108,7 +107,7 @@ class Context:
     """
 
     backend: Backend
-    request: Request
+    request: ApiRequest
     request_id: str
     grant: Grant | None
     trace: Trace

@@ -30,10 +30,12 @@ from tarn.gate.request_queue import RequestQueue
 from tarn.rpc.process.log import REQUEST_ID
 from tarn.telemetry.audit.record import Outcome, outcome_of
 from tarn.telemetry.meters import Meters
+from tarn_api.answers import JSON_LINES, Whole
 from tarn_api.browsers import ANSWER_HEADERS
 from tarn_api.context import READ_S, Backend, Context
 from tarn_api.errors import ApiError, from_tarn_error, too_many
 from tarn_api.forms import FORM_BYTES_MAX, Form
+from tarn_api.http import Exchange
 from tarn_api.operations.table import PUBLIC, STREAMS, TABLE, TRANSFERS, Refusal
 from tarn_api.requests import (
     BODY_BYTES_MAX,
@@ -84,6 +86,19 @@ def _encoded(headers: Mapping[str, str]) -> list[tuple[bytes, bytes]]:
 _OF_EVERY_ANSWER: Final = _encoded(ANSWER_HEADERS)
 _NAMES_OF_EVERY_ANSWER: Final = frozenset(
     {b"x-request-id", *(name for name, _ in _OF_EVERY_ANSWER)}
+)
+_NAMED: Final = {
+    each.id: tuple(
+        name
+        for name in ("ref", "branch", "path")
+        if name in each.parameters.__struct_fields__ and f"{{{name}}}" not in each.path
+    )
+    for each in (*OPERATIONS, *OWN_OPERATIONS, *PAGES)
+}
+"""What the records of an operation name of its query. Of pages, refs are parameters, too."""
+_NO_STORE: Final = (b"cache-control", b"no-store")
+_LINES_OF_EVERY_ANSWER: Final = b"".join(
+    b"%b: %b\r\n" % each for each in (*_OF_EVERY_ANSWER, _NO_STORE)
 )
 _log = structlog.get_logger()
 
@@ -146,19 +161,18 @@ class Endpoint:
         trace = Trace(request_id, scope["method"], f"{host}:{port}", clock.monotonic())
         token = REQUEST_ID.set(request_id)
 
-        async def counted(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                trace.status = message["status"]
-            else:
-                trace.bytes_out += len(message.get("body", b""))
-            await send(message)
-
         self._running += 1
-        place = _Place(self._queue, receive, trace)
+        exchange = _exchange_of(send)
+        place = _Place(self._queue, receive, trace, exchange)
         try:
-            response = await self._answer(ApiRequest(scope, place.receive), trace, place)
-            _add_headers(response, request_id)
-            await self._send(response, scope, receive, counted, trace)
+            answer = await self._answer(ApiRequest(scope, place.receive, place.rest), trace, place)
+            if isinstance(answer, Whole):
+                if exchange is not None and _is_sent(answer, exchange, request_id):
+                    trace.status, trace.bytes_out = answer.status, len(answer.body)
+                    return
+                answer = answer.response()
+            _add_headers(answer, request_id)
+            await self._send(answer, scope, receive, _counted(send, trace), trace)
         finally:
             if trace.is_transfer:
                 self._end_transfer(trace.user)
@@ -180,7 +194,7 @@ class Endpoint:
             trace.outcome, trace.reason = outcome_of(failure), failure.reason.value
             self._log_failure(trace, failure)
 
-    async def _answer(self, request: Request, trace: Trace, place: _Place) -> Response:
+    async def _answer(self, request: ApiRequest, trace: Trace, place: _Place) -> Response | Whole:
         """Returns the answer to a request, whatever happens."""
         error: TarnError | None = None
         try:
@@ -224,10 +238,11 @@ class Endpoint:
         nonce = self._ids.nonce().hex()
         return failure(request, error, request_id=trace.request_id, nonce=nonce, user=trace.user)
 
-    async def _perform(self, request: Request, trace: Trace) -> Response:
-        if request.scope["raw_path"] == _DOCUMENT_PATH:
+    async def _perform(self, request: ApiRequest, trace: Trace) -> Response | Whole:
+        path: bytes = request.scope["raw_path"]
+        if path == _DOCUMENT_PATH:
             return self._document_for(request, trace, self._document)
-        if (rpc := _rpc_path(request)) is not None:
+        if path.startswith(_OWN_PREFIX) and (rpc := _rpc_path(path)) is not None:
             return await self._make_rpc(request, trace, rpc)
         operation, in_path = self._found(request)
         trace.operation, trace.values = operation.id, in_path
@@ -243,9 +258,8 @@ class Endpoint:
         if isinstance(row, Refusal):
             raise ApiError(501, row.reason, reason="NOT_IMPLEMENTED")
         parameters = decode_parameters(operation, in_path, request)
-        # Of pages, refs are parameters, too.
-        named = {each: getattr(parameters, each, None) or "" for each in ("ref", "branch", "path")}
-        trace.values = {**in_path, **{each: value for each, value in named.items() if value}}
+        if _NAMED[operation.id]:
+            trace.values = _values_of(operation, in_path, parameters)
         if operation.id in _TRANSFERS:
             self._begin_transfer(trace)
         authenticate = partial(self._authenticator.grant, request, trace=trace)
@@ -265,10 +279,7 @@ class Endpoint:
         if operation.id in STREAMS:
             self._running -= 1
             trace.is_stream = True
-        response = _response(operation, answer)
-        if context.headers:
-            response.headers.update(context.headers)
-        return response
+        return _response(operation, answer, context.headers)
 
     def _found(self, request: Request) -> tuple[Operation, Mapping[str, str]]:
         path: bytes = request.scope["raw_path"]
@@ -299,7 +310,7 @@ class Endpoint:
     def _admit(self, grant: Grant, repository: str, trace: Trace) -> None:
         """Takes a request from the rates of its user and its repository, which are those of S3 requests. Whoever may
         do nothing in a repository uses none of its rate."""
-        if self._rates is None:
+        if self._rates is None or not self._rates.is_on:
             return
         inside = f"repository/{repository}/"
         if repository and any(grant.policy.may_allow(each, inside) for each in _IN_REPOSITORIES):
@@ -308,7 +319,7 @@ class Endpoint:
             self._throttled[refusal.kind, refusal.limit].add()
             raise too_many(refusal.text, refusal.wait_s, reason="RATE_EXCEEDED")
 
-    async def _make_rpc(self, request: Request, trace: Trace, path: str) -> Response:
+    async def _make_rpc(self, request: ApiRequest, trace: Trace, path: str) -> Response:
         """Answers a call of a rpc; its errors have Connect's form."""
         if path == "openapi.json":
             return self._document_for(request, trace, rpc_document())
@@ -318,7 +329,7 @@ class Endpoint:
             error = connect_error(failure, write=trace.is_write)
             raise error from (failure if isinstance(failure, TarnError) else failure.__cause__)
 
-    async def _made(self, request: Request, trace: Trace, path: str) -> Response:
+    async def _made(self, request: ApiRequest, trace: Trace, path: str) -> Response:
         rpc = RPCS.get(path)
         if rpc is None:
             text = f"{OWN_BASE}/openapi.json lists the rpcs that there are"
@@ -380,7 +391,7 @@ class Endpoint:
     async def _body_of(
         self,
         operation: Operation,
-        request: Request,
+        request: ApiRequest,
         trace: Trace,
         bytes_max: int = BODY_BYTES_MAX,
     ) -> object:
@@ -408,10 +419,14 @@ class _Place:
     Args:
         receive: of the connection.
         trace: is told the bytes of the body.
+        exchange: of our own server, if that has the connection.
     """
 
-    def __init__(self, queue: RequestQueue, receive: Receive, trace: Trace) -> None:
+    def __init__(
+        self, queue: RequestQueue, receive: Receive, trace: Trace, exchange: Exchange | None
+    ) -> None:
         self._queue = queue
+        self._exchange = exchange
         self._receive = receive
         self._trace = trace
         self._is_held = self._is_over = False
@@ -433,6 +448,13 @@ class _Place:
             self._is_held = False
             self._queue.leave()
 
+    def rest(self) -> bytes | None:
+        """Takes what is left of the body, if all of it has come: the place is kept, because nothing is waited for."""
+        found = None if self._exchange is None else self._exchange.rest()
+        if found is not None:
+            self._trace.bytes_in += len(found)
+        return found
+
     async def receive(self) -> Message:
         """Receives a piece of the body."""
         if not self._is_held:
@@ -452,12 +474,39 @@ class _Place:
         return message
 
 
-def _rpc_path(request: Request) -> str | None:
+def _counted(send: Send, trace: Trace) -> Send:
+    """Returns a `send` that tells the trace what of an answer is sent."""
+
+    async def counted(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            trace.status = message["status"]
+        else:
+            trace.bytes_out += len(message.get("body", b""))
+        await send(message)
+
+    return counted
+
+
+def _exchange_of(send: Send) -> Exchange | None:
+    """Returns the exchange of a request if our own server (`tarn_api.http`) serves it."""
+    found = getattr(send, "__self__", None)
+    return found if isinstance(found, Exchange) else None
+
+
+def _is_sent(answer: Whole, exchange: Exchange, request_id: str) -> bool:
+    """Sends an answer past ASGI, if the connection lets it; returns whether it is sent."""
+    lines = b"%bx-request-id: %b\r\n%b" % (
+        answer.lines,
+        request_id.encode(),
+        _LINES_OF_EVERY_ANSWER,
+    )
+    return exchange.send_whole(answer.status, lines, answer.body)
+
+
+def _rpc_path(path: bytes) -> str | None:
     """Returns the path of a rpc, or of their document, below the base path; None for another operation."""
-    path: bytes = request.scope["raw_path"]
     below = path.removeprefix(_OWN_PREFIX)
-    is_rpc = below != path and b"." in below.partition(b"/")[0]
-    return below.decode("ascii", "replace") if is_rpc else None
+    return below.decode("ascii", "replace") if b"." in below.partition(b"/")[0] else None
 
 
 def _connection_of(request: Request) -> dict[str, str]:
@@ -476,14 +525,34 @@ def _late() -> ApiError:
     return _overloaded("there are more requests than can be answered")
 
 
-def _response(operation: Operation, answer: object) -> Response:
+def _values_of(
+    operation: Operation, in_path: Mapping[str, str], parameters: msgspec.Struct
+) -> Mapping[str, str]:
+    """Returns what the records of a request name of its path and its query."""
+    values = dict(in_path)
+    for name in _NAMED[operation.id]:
+        if value := getattr(parameters, name):
+            values[name] = value
+    return values
+
+
+def _response(operation: Operation, answer: object, headers: Mapping[str, str]) -> Response | Whole:
+    """Returns the answer of a handler as one of HTTP, with more headers."""
     if isinstance(answer, Response):
-        return answer
-    if answer is None:
-        return Response(status_code=operation.status)
-    if isinstance(answer, str):  # of the one operation that answers so
-        return Response(answer, operation.status, media_type="text/html")
-    return Response(msgspec.json.encode(answer), operation.status, media_type=JSON)
+        response = answer
+    elif answer is None:
+        response = Response(status_code=operation.status)
+    elif isinstance(answer, str):  # of the one operation that answers so
+        response = Response(answer, operation.status, media_type="text/html")
+    else:
+        if not isinstance(answer, Whole):
+            answer = Whole(operation.status, JSON_LINES, msgspec.json.encode(answer))
+        if not headers:
+            return answer
+        response = answer.response()
+    if headers:
+        response.headers.update(headers)
+    return response
 
 
 def _add_headers(response: Response, request_id: str) -> None:
@@ -492,7 +561,7 @@ def _add_headers(response: Response, request_id: str) -> None:
     headers.append((b"x-request-id", request_id.encode()))
     headers += _encoded(response.guards) if isinstance(response, Page) else _OF_EVERY_ANSWER
     if b"cache-control" not in dict(headers):
-        headers.append((b"cache-control", b"no-store"))
+        headers.append(_NO_STORE)
     response.raw_headers = headers
 
 

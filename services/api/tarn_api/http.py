@@ -20,7 +20,9 @@ from urllib.parse import unquote
 
 import httptools
 from starlette.types import Message
+from uvicorn._types import ASGIVersions
 from uvicorn.config import Config
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_RE,
     HEADER_VALUE_RE,
@@ -70,6 +72,7 @@ class HttpBounds:
 
 
 _FRAMING: Final = frozenset({b"connection", b"transfer-encoding"})
+_ASGI: Final[ASGIVersions] = {"version": "3.0", "spec_version": "2.3"}
 _NO_BODY: Final = (204, 304)
 _JOINED_MAX: Final = 64 * 1024
 """To copy a larger body costs more than another write."""
@@ -83,6 +86,39 @@ class Exchange(RequestResponseCycle):
     """
 
     start: Message | None = None
+
+    def send_whole(self, status: int, lines: bytes, body: bytes) -> bool:
+        """Sends an answer without the events of ASGI, which say the same in more steps.
+
+        Args:
+            status: of an answer that has a body.
+            lines: of its head, each with its end; the length of the body and the framing are not among them. The caller
+                answers for them: they are sent as they are.
+            body: all of it.
+
+        Returns:
+            False if nothing was sent, because there is more to decide: send it by events.
+        """
+        if self.flow.write_paused or self.disconnected or not self.keep_alive:
+            return False
+        if self.response_started:
+            return False
+        self.response_started = True
+        size = len(body)
+        if self.scope["method"] == "HEAD":
+            body = b""
+        head = b"%bcontent-length: %d\r\n%b\r\n" % (STATUS_LINE[status], size, lines)
+        self._write(head, body)
+        return True
+
+    def rest(self) -> bytes | None:
+        """Takes what is left of the body, if all of it has come; None: wait for it (`receive`)."""
+        if self.more_body or self.disconnected or self.response_complete:
+            return None
+        found, self.body = bytes(self.body), bytearray()
+        self.message_event.clear()
+        self.flow.resume_reading()
+        return found
 
     async def send(self, message: Message) -> None:  # type: ignore[override]
         """Takes an event of ASGI."""
@@ -119,7 +155,10 @@ class Exchange(RequestResponseCycle):
         elif body or status not in _NO_BODY:
             return False
         lines = (b"%b: %b\r\n" * len(names)) % tuple(chain.from_iterable(headers))
-        head = b"%b%b\r\n" % (STATUS_LINE[status], lines)
+        self._write(b"%b%b\r\n" % (STATUS_LINE[status], lines), body)
+        return True
+
+    def _write(self, head: bytes, body: bytes) -> None:
         if len(body) <= _JOINED_MAX:
             self.transport.write(head + body)
         else:
@@ -129,7 +168,6 @@ class Exchange(RequestResponseCycle):
         self.waiting_for_100_continue = False
         self.message_event.set()
         self.on_response()
-        return True
 
 
 class _Protocol(HttpToolsProtocol):
@@ -141,7 +179,12 @@ class _Protocol(HttpToolsProtocol):
         super().__init__(server.config, server.state, {"connection": {}})
         self._unsent = server.unsent
         self._bounds = server.bounds
-        self._head_bytes = 0
+        self._head_bytes_max = server.bounds.head_bytes_max
+        self._header_count_max = server.bounds.header_count_max
+        # Bytes that arrived after the piece in which the current head began, or in which the last of its body came.
+        self._later_bytes = 0
+        # Whether the current head may be larger than the bound.
+        self._is_suspect = False
         self._refusal = (400, "the request is not HTTP/1.1")
         self._head_timer: asyncio.TimerHandle | None = None
         self._stall_timer: asyncio.TimerHandle | None = None
@@ -169,39 +212,56 @@ class _Protocol(HttpToolsProtocol):
     def data_received(self, data: bytes) -> None:
         if self.transport is None or self.transport.is_closing():
             return
+        size = len(data)
+        self._is_suspect = self._is_in_head or size > self._head_bytes_max
+        self._later_bytes += size
         super().data_received(data)
-        if self._is_in_head and self._head_timer is None:
+        # A line that does not end, of a head or behind a body in chunks, reaches no callback: the parser keeps it.
+        if self._later_bytes > self._head_bytes_max and not self._is_body_whole:
+            if not self.transport.is_closing():
+                self._refusal = self._large_head()
+                self.send_400_response("")
+        elif self._is_in_head and self._head_timer is None:
             self._await_head()
 
     def on_message_begin(self) -> None:
-        super().on_message_begin()
-        self._head_bytes = 0
+        self.url = b""
+        self.expect_100_continue = False
+        self.headers = []
+        self.scope = {
+            "type": "http",
+            "asgi": _ASGI,
+            "server": self.server,
+            "client": self.client,
+            "scheme": self.scheme,  # type: ignore[typeddict-item]
+            "root_path": "",
+            "headers": self.headers,
+            "state": self.app_state.copy(),
+        }
+        self._later_bytes = 0
         self._is_body_whole = False
         self._is_in_head = True
         self._idle_since = None
-        self._stop_head_timer()
-
-    def on_url(self, url: bytes) -> None:
-        self._head_bytes += len(url)
-        if self._head_bytes > self._bounds.head_bytes_max:
-            self._refuse_head()
-        self.url += url
+        if self._head_timer is not None:
+            self._stop_head_timer()
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        self._head_bytes += len(name) + len(value)
-        if self._head_bytes > self._bounds.head_bytes_max:
-            self._refuse_head()
         headers = self.headers
-        if len(headers) >= self._bounds.header_count_max:
-            self._refuse(f"a request has at most {self._bounds.header_count_max} headers")
+        if len(headers) >= self._header_count_max:
+            self._refuse((431, f"a request has at most {self._header_count_max} headers"))
         name = name.lower()
         if name == b"expect" and value.lower() == b"100-continue":
             self.expect_100_continue = True
         headers.append((name, value))
 
     def on_headers_complete(self) -> None:
+        if self._is_suspect:
+            size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
+            if size > self._head_bytes_max:
+                self._refuse(self._large_head())
         self._is_in_head = False
-        self._stop_head_timer()
+        if self._head_timer is not None:
+            self._stop_head_timer()
         parser, scope = self.parser, self.scope
         version = parser.get_http_version()
         target = httptools.parse_url(self.url)
@@ -233,10 +293,22 @@ class _Protocol(HttpToolsProtocol):
             self.flow.pause_reading()
             self.pipeline.appendleft((self.cycle, self.app))
 
+    def on_body(self, body: bytes) -> None:
+        self._later_bytes = 0
+        cycle = self.cycle
+        if not cycle.response_complete:
+            cycle.body += body
+            if len(cycle.body) > HIGH_WATER_LIMIT:
+                self.flow.pause_reading()
+            cycle.message_event.set()
+
     def on_message_complete(self) -> None:
         self._is_body_whole = True
-        super().on_message_complete()
-        if self.cycle is not None and self.cycle.response_complete:
+        cycle = self.cycle
+        if not cycle.response_complete:
+            cycle.more_body = False
+            cycle.message_event.set()
+        else:
             # The rest of a body that no handler wanted has come: the connection waits for a request again.
             self._stop_head_timer()
             self._await_request()
@@ -283,12 +355,12 @@ class _Protocol(HttpToolsProtocol):
         self.transport.write(b"".join(lines))
         self.transport.close()
 
-    def _refuse_head(self) -> None:
-        self._refuse(f"the head of a request has at most {self._bounds.head_bytes_max} bytes")
+    def _large_head(self) -> tuple[int, str]:
+        return 431, f"the head of a request has at most {self._head_bytes_max} bytes"
 
-    def _refuse(self, text: str) -> None:
-        self._refusal = (431, text)
-        raise httptools.HttpParserError(text)
+    def _refuse(self, refusal: tuple[int, str]) -> None:
+        self._refusal = refusal
+        raise httptools.HttpParserError(refusal[1])
 
     def _await_head(self) -> None:
         timeout = self._bounds.head_timeout_s

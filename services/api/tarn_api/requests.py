@@ -7,10 +7,11 @@ time in which it must come, and together with all other bodies by `BodyBudget`.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import lru_cache
-from typing import Final, TypeVar, overload
+from operator import methodcaller
+from typing import Any, Final, TypeVar, overload
 from urllib.parse import unquote_plus, unquote_to_bytes
 
 import msgspec
@@ -40,6 +41,8 @@ _BODY_S: Final = 10.0
 _BODY_RATE: Final = 16 * 1024
 """Bytes per second beyond `_BODY_S`."""
 _QUERY_FIELDS_MAX: Final = 200
+_KEPT_NAMES_MAX: Final = 256
+"""Of headers."""
 _KEPT_PATHS_MAX: Final = 1024
 _KEPT_PATH_BYTES_MAX: Final = 256
 """What was found for a path is kept, as strangers may send paths: a megabyte in all."""
@@ -209,6 +212,14 @@ def _invalid(what: str, error: msgspec.ValidationError) -> ApiError:
     return ApiError(400, f"{what}: {error}".replace("`$.", "`"), reason="INVALID_ARGUMENT")
 
 
+_DECODED: Final = methodcaller("decode", "latin-1")
+
+
+@lru_cache(_KEPT_NAMES_MAX)  # code and the document name them
+def _encoded(name: str) -> bytes:
+    return name.lower().encode("latin-1")
+
+
 class HeaderIndex(Headers):
     """Starlette's headers, with one look-up for a name instead of a walk over all."""
 
@@ -218,10 +229,13 @@ class HeaderIndex(Headers):
         self._values = dict(reversed(raw))
 
     def __getitem__(self, key: str) -> str:
-        return self._values[key.lower().encode("latin-1")].decode("latin-1")
+        return self._values[_encoded(key)].decode("latin-1")
+
+    def __iter__(self) -> Iterator[Any]:
+        return map(_DECODED, self._values)
 
     def __contains__(self, key: object) -> bool:
-        return isinstance(key, str) and key.lower().encode("latin-1") in self._values
+        return isinstance(key, str) and _encoded(key) in self._values
 
     @overload
     def get(self, key: str, /) -> str | None: ...
@@ -231,15 +245,21 @@ class HeaderIndex(Headers):
     def get(self, key: str, default: T, /) -> str | T: ...
     def get(self, key: str, default: object = None, /) -> object:
         """Returns the first value of a name."""
-        found = self._values.get(key.lower().encode("latin-1"))
+        found = self._values.get(_encoded(key))
         return default if found is None else found.decode("latin-1")
 
 
 class ApiRequest(Request):
-    """Starlette's request, which is asked for many headers."""
+    """Starlette's request, which is asked for many headers.
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    Args:
+        scope, receive: of ASGI.
+        rest: takes what is left of the body, if all of it has come; None: wait for it.
+    """
+
+    def __init__(self, scope: Scope, receive: Receive, rest: Callable[[], bytes | None]) -> None:
         super().__init__(scope, receive)
+        self.rest = rest
         self._headers = HeaderIndex(scope["headers"])
 
 
@@ -279,7 +299,9 @@ def announced_size(request: Request) -> int | None:
     return None if "transfer-encoding" in request.headers else 0
 
 
-async def read_body(request: Request, budget: BodyBudget, bytes_max: int = BODY_BYTES_MAX) -> bytes:
+async def read_body(
+    request: ApiRequest, budget: BodyBudget, bytes_max: int = BODY_BYTES_MAX
+) -> bytes:
     """Returns the body of a request.
 
     Raises:
@@ -291,6 +313,12 @@ async def read_body(request: Request, budget: BodyBudget, bytes_max: int = BODY_
     size = bytes_max if announced is None else announced
     if size > bytes_max:
         raise _too_large(bytes_max)
+    if (
+        rest := request.rest()
+    ) is not None:  # it is in memory already, within the bound of its connection
+        if len(rest) > bytes_max:
+            raise _too_large(bytes_max)
+        return rest
     pieces = bytearray()
     async with budget.held(size):
         try:

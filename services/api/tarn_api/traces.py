@@ -52,44 +52,19 @@ class Trace:
         charged: the repository whose rates count it; empty: none.
     """
 
-    __slots__ = (
-        "access_key_id",
-        "bytes_in",
-        "bytes_out",
-        "charged",
-        "is_stream",
-        "is_transfer",
-        "is_write",
-        "method",
-        "operation",
-        "outcome",
-        "reason",
-        "remote",
-        "request_id",
-        "started",
-        "status",
-        "user",
-        "values",
-    )
+    # Of the class, so that a request sets only what it has.
+    operation = user = access_key_id = reason = charged = ""
+    values: Mapping[str, str] = MappingProxyType({})
+    outcome = Outcome.UNKNOWN
+    status = bytes_in = bytes_out = 0
+    is_transfer = is_stream = False
 
     def __init__(self, request_id: str, method: str, remote: str, started: float) -> None:
         self.request_id = request_id
         self.method = method
         self.remote = remote
         self.started = started
-        self.operation = ""
         self.is_write = method not in _READS
-        self.values: Mapping[str, str] = {}
-        self.user = ""
-        self.access_key_id = ""
-        self.reason = ""
-        self.outcome = Outcome.UNKNOWN
-        self.status = 0
-        self.bytes_in = 0
-        self.bytes_out = 0
-        self.is_transfer = False
-        self.is_stream = False
-        self.charged = ""
 
     def note_body(self, body: object) -> None:
         """Notes what a request creates, once its body was read."""
@@ -100,7 +75,11 @@ class Trace:
     @property
     def ref(self) -> str:
         """The first ref that the path names; empty if it names none."""
-        return next((self.values[name] for name in _REF_NAMES if name in self.values), "")
+        values = self.values
+        for name in _REF_NAMES:
+            if name in values:
+                return values[name]
+        return ""
 
     @property
     def resource(self) -> str:

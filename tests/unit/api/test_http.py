@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
@@ -13,10 +12,10 @@ from typing import Any
 import pytest
 from certificates import Authority, MountedSecret
 from cryptography import x509
+from http_exchanges import KeptSocket, exchange_of
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.clock import ManualClock
-from uvicorn.protocols.http.flow_control import FlowControl
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from tarn.config import SecretChanges, SecretFiles, load
@@ -119,6 +118,38 @@ async def test_a_large_head_is_431_and_ends_the_connection(head: bytes) -> None:
         await client.send(head)
         assert await client.status() == 431
         assert await client.is_ended()
+
+
+@pytest.mark.parametrize(
+    "begin",
+    [
+        b"GET / HTTP/1.1\r\na: ",
+        b"POST /echo HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2\r\nab\r\n0\r\na: ",
+        b"POST /echo HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n2;",
+    ],
+)
+async def test_a_line_that_does_not_end_is_431_before_it_takes_memory(begin: bytes) -> None:
+    async with serving(head_bytes_max=2000) as (_, port), connected(port) as client:
+        await client.send(begin)
+        await asyncio.sleep(0.05)
+        for _ in range(3):  # the parser keeps what has come, and tells nothing
+            await client.send(b"b" * 900)
+            await asyncio.sleep(0.05)
+        assert await client.status() == 431
+        assert await client.is_ended()
+
+
+async def test_a_head_and_a_body_in_many_pieces_are_taken() -> None:
+    head = b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 9000\r\na: " + b"b" * 1900
+    async with serving(head_bytes_max=2000) as (_, port), connected(port) as client:
+        for _ in range(2):
+            for piece in (head[:100], head[100:1000], head[1000:], b"\r\n\r\n" + bytes(1000)):
+                await client.send(piece)
+                await asyncio.sleep(0.01)
+            for _ in range(8):
+                await client.send(bytes(1000))
+                await asyncio.sleep(0.01)
+            assert await client.status() == 200
 
 
 async def test_what_is_no_request_is_400_and_ends_the_connection() -> None:
@@ -309,23 +340,6 @@ async def test_handshakes_have_a_bound_and_the_oldest_gives_way(tmp_path: Path) 
         writer.close()
 
 
-class Socket:
-    """A transport that keeps what is written."""
-
-    def __init__(self) -> None:
-        self.written = b""
-        self.is_closed = False
-
-    def write(self, data: bytes) -> None:
-        self.written += data
-
-    def close(self) -> None:
-        self.is_closed = True
-
-    def is_closing(self) -> bool:
-        return self.is_closed
-
-
 HEADERS = [
     (b"content-length", b"0"),
     (b"content-length", b"2"),
@@ -356,28 +370,16 @@ async def test_an_answer_in_one_write_is_the_one_that_uvicorn_sends(
     keep_alive: bool,
 ) -> None:
     async def sent(kind: type[RequestResponseCycle]) -> tuple[object, ...]:
-        to, ended = Socket(), []
-        exchange = kind(
-            scope={"type": "http", "method": method},  # type: ignore[typeddict-item]
-            transport=to,  # type: ignore[arg-type]
-            flow=FlowControl(to),  # type: ignore[arg-type]
-            logger=logging.getLogger("uvicorn.error"),
-            access_logger=logging.getLogger("uvicorn.access"),
-            access_log=False,
-            default_headers=[],
-            message_event=asyncio.Event(),
-            expect_100_continue=False,
-            keep_alive=keep_alive,
-            on_response=lambda: ended.append(True),
-        )
+        to, ended = KeptSocket(), list[bool]()
+        exchange = exchange_of(to, kind, method, keep_alive=keep_alive, ended=ended)
         failure = ""
         try:
             start = {"type": "http.response.start", "status": status, "headers": headers}
-            await exchange.send(start)  # type: ignore[arg-type]
+            await exchange.send(start)
             for number, piece in enumerate(pieces, 1):
                 more = number < len(pieces)
                 body = {"type": "http.response.body", "body": piece, "more_body": more}
-                await exchange.send(body)  # type: ignore[arg-type]
+                await exchange.send(body)
         except RuntimeError as error:
             failure = str(error)
         if failure:  # the connection ends; how much of the head was sent makes no difference

@@ -43,6 +43,7 @@ def test_headers_are_those_of_starlette(
 ) -> None:
     raw = [(name.encode(), value.encode("latin-1")) for name, value in pairs]
     found, expected = HeaderIndex(raw), Headers(raw=raw)
+    assert set(found) == set(expected)
     asked = name.upper() if upper else name
     assert found.get(asked) == expected.get(asked)
     assert found.get(asked, "none") == expected.get(asked, "none")

@@ -18,11 +18,12 @@ from tarn.core.ids import UserId
 from tarn.rpc.client.inprocess import InProcessTransport
 from tarn.rpc.rules import Rule, rules_of
 from tarn.telemetry.audit.record import Outcome
-from tarn_api.operations.table import HANDLERS, PUBLIC
+from tarn_api.endpoint import BASE, OWN_BASE
+from tarn_api.operations.table import HANDLERS, OWN_HANDLERS, PUBLIC, TABLE, Refusal
 from tarn_proto.auth.v1 import session_key_service_pb2 as session_pb
 from tarn_proto.graveler.v1 import entry_service_pb2 as entry_pb
 from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
-from tarn_rest.operations import OPERATIONS, Operation
+from tarn_rest.operations import OPERATIONS, OWN_OPERATIONS, Operation
 
 
 @dataclass(frozen=True)
@@ -51,6 +52,7 @@ IN_PATHS = {
     "commitId": "main",
     "userId": "victim",
     "pull_request": "1",
+    "sessionId": "none",
 }
 OBJECT = {"path": "nothing"}
 TO_LAKE = {"destinationBranch": "main"}
@@ -136,6 +138,11 @@ WALK = {
     "updateObjectUserMetadata": Ask("?stage GetBranch GetTag", {"set": {}}, query=OBJECT),
     "deleteObject": Ask("unstage", query=OBJECT),
     "deleteObjects": Ask("UnstageEntries", {"paths": ["nothing"]}),
+    "signOut": Ask(),
+    "listWebSessions": Ask("ListWebSessions"),
+    "endWebSessions": Ask("EndWebSessions"),
+    "endWebSession": Ask("EndWebSessions"),
+    "watchBranch": Ask("ListReflog"),
 }
 OF_BUCKETS = {
     "getPhysicalAddress",
@@ -148,7 +155,8 @@ OF_BUCKETS = {
     "abortPresignMultipartUpload",
 }
 """They need a block store that signs links: `test_addresses.py` asks who may."""
-BY_ID = {each.id: each for each in OPERATIONS}
+OWN = {each.id for each in OWN_OPERATIONS}
+BY_ID = {each.id: each for each in (*OPERATIONS, *OWN_OPERATIONS)}
 
 
 @dataclass
@@ -194,7 +202,8 @@ async def asked(
             zip(("access_key_id", "secret_access_key"), rest.service.admin_key, strict=True)
         )
     path = path_of(operation, ask, values)
-    return await rest.ask(operation.method, path, body, caller=caller, remote=remote)
+    base = OWN_BASE if operation_id in OWN else BASE
+    return await rest.ask(operation.method, path, body, caller=caller, remote=remote, base=base)
 
 
 async def pair(rest: Rest, user_id: str) -> tuple[str, str]:
@@ -206,6 +215,9 @@ def allows(policy: Policy, user_id: str, rule: Rule, request: Message) -> bool:
     """Whether a policy allows a rpc: its rule, and those of its further resources that its request tells."""
     if rule.action is None:
         return True
+    if "user_id" in request.DESCRIPTOR.fields_by_name and not request.user_id:  # type: ignore[attr-defined]
+        request = type(request).FromString(request.SerializeToString())
+        request.user_id = user_id  # type: ignore[attr-defined] # that of the caller
     owner = SimpleNamespace(user_id="victim")
     found = {"caller": SimpleNamespace(user_id=user_id), "credential": owner}
     rules = [rule, *(each for each in rule.also.values() if each.is_wanted(request))]
@@ -227,7 +239,7 @@ def is_refused(operation_id: str, answer: Answer) -> bool:
 
 
 def test_the_walk_has_every_operation_with_a_handler() -> None:
-    assert set(WALK) | OF_BUCKETS == set(HANDLERS)
+    assert set(WALK) | OF_BUCKETS == {*HANDLERS, *OWN_HANDLERS}
     assert not set(WALK) & OF_BUCKETS
 
 
@@ -278,6 +290,28 @@ async def test_every_operation_is_allowed_to_whom_the_rules_of_its_rpcs_allow_it
                 if answer.status == 403:
                     problems += audit_problems(rest, operation_id, user_id)
     assert problems == []
+
+
+async def test_what_is_not_offered_is_so_for_every_role_and_asks_nobody(
+    rest: Rest, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    service = rest.service
+    callers = [""]
+    for role in ("Developer", "Analyst", None):
+        user_id = f"a-{role or 'guest'}".lower()
+        await service.auth.create_user(service.admin, user_id, [role] if role else [])
+        callers.append(basic(*await pair(rest, user_id)))
+    refused = {name: row.reason for name, row in TABLE.items() if isinstance(row, Refusal)}
+    for caller in callers:
+        assert (await rest.ask("GET", "/user", caller=caller)).status == 200  # signed in
+        called = Called()
+        with recording(rest, monkeypatch, called):
+            for name, reason in refused.items():
+                operation = BY_ID[name]
+                path = operation.path.replace("{", "a").replace("}", "z")
+                answer = await rest.ask(operation.method, path, caller=caller)
+                assert (answer.status, answer.message) == (501, reason)
+        assert called.rules == {}
 
 
 async def test_whoever_proves_nothing_gets_nothing_of_any_operation(rest: Rest) -> None:

@@ -24,7 +24,7 @@ from tarn.objects.writing import store_object
 from tarn_api.bodies import file_of_form, received
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
-from tarn_api.operations.reading import get_object
+from tarn_api.operations.reading import object_response
 from tarn_api.web import links
 from tarn_api.web.page import redirect
 from tarn_api.web.pages.objects import ObjectAt, read_begin
@@ -47,7 +47,7 @@ class UploadAt(Struct, kw_only=True):
 async def download(context: Context, at: ObjectAt) -> Response:
     """Sends an object, or a range of it, to be stored as a file."""
     asked = op.GetObject(repository=at.repository, ref=at.ref, path=at.path)
-    answer = await get_object(context, asked)
+    answer = await object_response(context, asked)
     answer.headers["Content-Type"] = "application/octet-stream"
     answer.headers["Content-Disposition"] = _attachment(at.path)
     return answer
@@ -62,7 +62,7 @@ async def picture(context: Context, at: ObjectAt) -> Response:
     if not kind or entry.size > PICTURE_BYTES_MAX:
         raise ApiError(404, f"{at.path} is no picture that pages show", reason="NOT_A_PICTURE")
     asked = op.GetObject(repository=at.repository, ref=at.ref, path=at.path)
-    answer = await get_object(context, asked)
+    answer = await object_response(context, asked)
     answer.headers["Content-Type"] = kind
     answer.headers["Content-Disposition"] = "inline"
     return answer
