@@ -104,9 +104,11 @@ def match_paths(paths: pa.StringArray, base: pa.StringArray) -> Matches:
     """Finds the position of every path in `base`; both are sorted and without repetition."""
     if not len(base):
         return Matches(np.zeros(len(paths), np.int64), np.zeros(len(paths), np.bool_))
-    if paths.equals(base):
-        # Only updates: two states of a table often have the same paths and need no search.
-        return Matches(np.arange(len(paths)), np.ones(len(paths), np.bool_))
+    if len(paths) and len(paths) <= len(base):
+        # Only updates of neighbours: two states of a table often have the same paths and need no search.
+        first = int(pc.search_sorted(base, paths[0]).as_py())
+        if paths.equals(base.slice(first, len(paths))):
+            return Matches(np.arange(first, first + len(paths)), np.ones(len(paths), np.bool_))
     at = pc.search_sorted(base, paths).to_numpy().astype(np.int64)
     inside = at < len(base)
     found = np.zeros(len(paths), np.bool_)
