@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
 from typing import Any, cast
 
 import pytest
@@ -43,11 +44,12 @@ class Cache:
         self.clock = ManualClock(now_us=0)
         self.cache = BucketCache(cast("GravelerClient", self.graveler), self.clock)
 
-    async def ask(self, count: int) -> list[asyncio.Task[Place]]:
+    async def ask(self, count: int, *, fresh: bool = False) -> Asked:
         """Starts requests, and lets them come as far as they do."""
-        made = [
-            self.tasks.spawn(self.cache.shared(Call("r", "t", 10.0), "sales")) for _ in range(count)
-        ]
+        made = Asked()
+        read = self.cache.fresh if fresh else self.cache.shared
+        for _ in range(count):
+            made.tasks.append(self.tasks.spawn(made.add(read(Call("r", "t", 10.0), "sales"))))
         await self.settle()
         return made
 
@@ -56,9 +58,22 @@ class Cache:
             await asyncio.sleep(0)
 
 
-async def outcomes(tasks: list[asyncio.Task[Place]]) -> list[Any]:
-    await asyncio.wait(tasks)
-    return [each.exception() or each.result() for each in tasks]
+class Asked:
+    """Requests under way, and what they were told."""
+
+    def __init__(self) -> None:
+        self.tasks: list[asyncio.Task[None]] = []
+        self._found: list[Place | TarnError] = []
+
+    async def add(self, answer: Coroutine[Any, Any, Place]) -> None:
+        try:
+            self._found.append(await answer)
+        except TarnError as error:
+            self._found.append(error)
+
+    async def outcomes(self) -> list[Any]:
+        await asyncio.wait(self.tasks)
+        return self._found
 
 
 async def test_requests_that_miss_together_ask_once() -> None:
@@ -66,7 +81,7 @@ async def test_requests_that_miss_together_ask_once() -> None:
     tasks = await it.ask(8)
     assert len(it.graveler.asked) == 1
     it.graveler.asked[0].set_result(view(1))
-    assert await outcomes(tasks) == [Place("lake", "v1", "b:1")] * 8
+    assert await tasks.outcomes() == [Place("lake", "v1", "b:1")] * 8
     assert it.cache.cached("sales") == Place("lake", "v1", "b:1")
     it.clock.advance(6.0)
     assert it.cache.cached("sales") is None
@@ -79,21 +94,20 @@ async def test_a_request_that_was_refused_does_not_join_a_read_from_before() -> 
     late = await it.ask(2)
     assert len(it.graveler.asked) == 2
     it.graveler.asked[1].set_result(view(2))
-    assert await outcomes(late) == [MOVED] * 2
+    assert await late.outcomes() == [MOVED] * 2
     it.graveler.asked[0].set_result(view(1))
-    assert await outcomes(early) == [Place("lake", "v1", "b:1")] * 2
+    assert await early.outcomes() == [Place("lake", "v1", "b:1")] * 2
 
 
 async def test_a_read_that_is_to_be_fresh_is_not_shared() -> None:
     it = Cache()
     shared = await it.ask(1)
-    fresh = it.tasks.spawn(it.cache.fresh(Call("r", "t", 10.0), "sales"))
-    await it.settle()
+    fresh = await it.ask(1, fresh=True)
     assert len(it.graveler.asked) == 2
     it.graveler.asked[1].set_result(view(2))
     it.graveler.asked[0].set_result(view(1))
-    assert await fresh == MOVED
-    await outcomes(shared)
+    assert await fresh.outcomes() == [MOVED]
+    await shared.outcomes()
 
 
 @pytest.mark.parametrize(
@@ -114,7 +128,7 @@ async def test_only_a_failure_that_is_everyones_is_shared(
             if not each.done():
                 each.set_exception(TarnError(kind, reason, "no"))
         await it.settle()
-    found = await outcomes(tasks)
+    found = await tasks.outcomes()
     assert len(it.graveler.asked) == asked
     assert [each.reason for each in found] == [reason] * 4
     assert len({id(each) for each in found}) == 4
@@ -122,9 +136,9 @@ async def test_only_a_failure_that_is_everyones_is_shared(
 
 async def test_a_caller_that_hangs_up_takes_no_answer_from_the_others() -> None:
     it = Cache()
-    first, *others = await it.ask(3)
-    first.cancel()
+    asked = await it.ask(3)
+    asked.tasks[0].cancel()
     await it.settle()
     it.graveler.asked[1].set_result(view(2))
-    assert await outcomes(others) == [MOVED] * 2
+    assert await asked.outcomes() == [MOVED] * 2
     assert len(it.graveler.asked) == 2
