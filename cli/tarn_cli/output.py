@@ -15,10 +15,7 @@ from rich.table import Table
 from tarn.core.moments import iso_seconds
 from tarn_cli.terminal import cell, write_json, write_line, write_lines
 
-__all__ = ["TIME_FORMAT", "Output", "Record", "shown_time"]
-
-TIME_FORMAT = "%Y-%m-%dT%H:%M:%SZ"
-"""RFC 3339, in UTC, to the second."""
+__all__ = ["Output", "Record", "shown_time"]
 
 Record = Mapping[str, object]
 """One record, with field names that are the same in every command."""

@@ -135,6 +135,10 @@ class Backend(ObjectBackend):
         deadline = began + self.bounds.call_timeout_s
         call = Call(http.request_id, granted.grant.caller_token, deadline)
         proven = replace(call, service_token=await self.own_token(call))
+        if place is None:
+            place = await self.buckets.shared(proven, bucket)
+            if not (is_fresh and place.ref):
+                return place
         return await self.buckets.fresh(proven, bucket)
 
     def payload(

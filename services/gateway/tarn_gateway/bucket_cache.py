@@ -8,6 +8,9 @@ repository is confirmed by the repository itself: graveler does not know it if a
 
 from __future__ import annotations
 
+from functools import partial
+
+from tarn.aio.single_flight import FlightTimeoutError, SingleFlight
 from tarn.aio.ttl_cache import TtlCache
 from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock
@@ -62,11 +65,30 @@ class BucketCache:
         self._places: TtlCache[str, Place] = TtlCache(clock, _PLACES_MAX)
         self.cached = self._places.get
         self._misses = 0
+        # A read that began before a refusal may say the same as the cache: nobody joins it any more.
+        self._forgotten = 0
+        self._reads: SingleFlight[tuple[str, int], Place] = SingleFlight(_error_for_waiters)
 
     def register(self, meters: Meters) -> None:
         """Registers the counts of look-ups."""
         meters.sample("cache.lookups", lambda: self._places.hits, cache="bucket", outcome="hit")
         meters.sample("cache.lookups", lambda: self._misses, cache="bucket", outcome="miss")
+
+    async def shared(self, call: Call, name: str) -> Place:
+        """Returns what `fresh` does, or what the read of another caller says that is under way: so the end of a cached
+        name costs one call, however many requests there are. What was refused before this call is not returned.
+
+        Raises:
+            TarnError: errors of the call; DEADLINE: the other caller's read takes too long.
+        """
+        work = partial(self.fresh, call, name)
+        try:
+            return await self._reads.run(
+                (name, self._forgotten), work, timeout_s=call.remaining(self._clock)
+            )
+        except FlightTimeoutError:
+            text = f"request {call.request_id} ran out of time waiting for the bucket {name}"
+            raise TarnError(Kind.DEADLINE, Reason.DEADLINE_EXCEEDED, text) from None
 
     async def fresh(self, call: Call, name: str) -> Place:
         """Returns what a name stands for, by a read that is sent now. A name of nothing is taken for a repository's.
@@ -79,7 +101,7 @@ class BucketCache:
             TarnError: errors of the call.
         """
         self._misses += 1
-        self.forget(name)
+        self._places.pop(name)
         begin = self._clock.monotonic()
         place = Place(name)
         try:
@@ -96,5 +118,14 @@ class BucketCache:
         return place
 
     def forget(self, name: str) -> None:
-        """Drops what a refusal showed to be old."""
+        """Drops what a refusal showed to be old, also in answers that are under way."""
+        self._forgotten += 1
         self._places.pop(name)
+
+
+def _error_for_waiters(error: Exception) -> Exception | None:
+    """Returns the error for other callers of one read. None: each asks for itself, as after a refusal of the first
+    one's token, or its deadline."""
+    if isinstance(error, TarnError) and error.kind is Kind.UNAVAILABLE:
+        return error.again()
+    return None

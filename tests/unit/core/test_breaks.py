@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from tests.support.listings import Listing, listings, paths, run_of, sample_entry
 
 from tarn.block.rangefile import describe_range
+from tarn.core.listing import breaks
 from tarn.core.listing.breaks import BreakRule, Cutter, hash_paths
 from tarn.core.listing.run import Run
 
@@ -57,6 +58,19 @@ def test_the_hash_is_golden(path: str, expected: int) -> None:
 def test_the_hash_is_that_of_the_format_page(names: list[str], start: int) -> None:
     array = pa.array([*names[:start], *names], pa.string()).slice(min(start, len(names)))
     assert hash_paths(array).tolist() == [hash_by_the_book(name) for name in names]
+
+
+@given(st.integers(0, 20), st.integers(1, 3), st.data())
+def test_paths_of_one_length_are_hashed_like_others(
+    length: int, block: int, data: st.DataObject
+) -> None:
+    texts = st.text("ab/\0", min_size=length, max_size=length)
+    names = data.draw(st.lists(texts, max_size=8))
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(breaks, "_BLOCK_ROWS", block)
+        assert hash_paths(pa.array(names, pa.string())).tolist() == [
+            hash_by_the_book(name) for name in names
+        ]
 
 
 def test_one_row_in_rows_mean_ends_a_range() -> None:

@@ -18,6 +18,7 @@ from tarn.core.listing.changed_paths import (
     Form,
     PathCollector,
     PathQuery,
+    fingerprints_of,
 )
 
 TEXTS = st.text("ab/\0é", max_size=6)
@@ -50,6 +51,21 @@ def test_no_answer_is_wrong_in_any_form(
             assert answer is (Answer.YES if expected else Answer.NO)
         else:
             assert answer is Answer.MAYBE if expected else answer is not Answer.YES
+
+
+@pytest.mark.parametrize("few", [0, 3])
+@given(st.sets(PATHS, max_size=30), st.integers(1, 4))
+def test_all_folders_are_kept_however_the_paths_lie(few: int, found: set[str], pieces: int) -> None:
+    ordered = sorted(found)
+    expected = {path[: at + 1] for path in found for at, sign in enumerate(path) if sign == "/"}
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr(changed_paths, "_PATHS_MAX", 0)
+        patched.setattr(changed_paths, "_FEW_PATHS", few)
+        for marks_max, texts in ((len(expected), expected), (10_000, expected | found)):
+            patched.setattr(changed_paths, "_MARKS_MAX", marks_max)
+            made = collected(ordered, pieces)
+            if found and (found - expected or marks_max > len(expected)):
+                assert made.marks.tolist() == sorted(set(fingerprints_of(texts).tolist()))
 
 
 @pytest.mark.parametrize(

@@ -64,6 +64,22 @@ def test_any_packed_bytes_survive_the_columns(rows: list[tuple[bytes, bytes]]) -
     assert range_id_of(back) == range_id_of(run)
 
 
+@pytest.mark.parametrize("rest", [b"", field(8, b"x"), field(2, strings(b"k", b"v")), b"\1"])
+@given(st.lists(st.sampled_from(["a", "b", "ab", "\xe9"]), min_size=1, max_size=4), st.booleans())
+def test_content_types_are_told_whether_they_are_alike_or_not(
+    rest: bytes, types: list[str], beside: bool
+) -> None:
+    head = b"\1" + bytes(HEAD_BYTES - 1)
+    rows = {
+        f"k{number}": head + field(1, text.encode()) + (rest if number % 2 else b"")
+        for number, text in enumerate(types)
+    }
+    run = run_of(rows | ({"l": head} if beside else {}))
+    table = columns_of(run)
+    assert table.column("content_type").to_pylist() == types + [None] * beside
+    assert run_of_columns(table).values.to_pylist() == run.values.to_pylist()
+
+
 @given(st.lists(entries(), min_size=1, max_size=6), st.integers(0, 5))
 def test_readers_see_the_fields(made: list[Entry], start: int) -> None:
     rows = {f"k{number}": pack(entry) for number, entry in enumerate(made)}

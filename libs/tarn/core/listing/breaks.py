@@ -30,34 +30,62 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from tarn.core.listing.metarange import RangeInfo
-from tarn.core.listing.run import Bools, Run, concat_runs, data_of, offsets_of
+from tarn.core.listing.run import Bools, Ints, Run, concat_runs, data_of, offsets_of
 
 __all__ = ["BreakRule", "Cutter", "hash_paths"]
+
+Hashes = npt.NDArray[np.uint64]
 
 _SEED = np.uint64(0x9E3779B97F4A7C15)
 _WORD = np.uint64(0xFF51AFD7ED558CCD)
 _LAST = np.uint64(0xC4CEB9FE1A85EC53)
 _SHIFT = np.uint64(32)
 _FINER_MAX = 8
+_BLOCK_ROWS = 8192
+"""Paths that are hashed at a time: their words and hashes stay in the processor's cache."""
 _MASKS = np.array([(1 << (8 * n)) - 1 for n in range(9)], np.uint64)
 
 
-def hash_paths(paths: pa.StringArray) -> npt.NDArray[np.uint64]:
+def hash_paths(paths: pa.StringArray) -> Hashes:
     """Hashes all bytes of each path to 64 bits. Part of the format, so it never changes.
 
     Takes eight bytes of all paths at a time: `h = (h xor word) * C; h ^= h >> 32`, with the last word padded
     with zeros. The length is mixed in at the beginning, and one more round is added at the end.
     """
+    pieces = [_hash_block(paths.slice(at, _BLOCK_ROWS)) for at in range(0, len(paths), _BLOCK_ROWS)]
+    return np.concatenate(pieces) if pieces else np.zeros(0, np.uint64)
+
+
+def _hash_block(paths: pa.StringArray) -> Hashes:
     ends = offsets_of(paths).astype(np.int64)
-    starts, lengths = ends[:-1], np.diff(ends)
+    starts, lengths = ends[:-1] - ends[0], np.diff(ends)
     hashes = (lengths.astype(np.uint64) + np.uint64(1)) * _SEED
     # Eight zeros at the end, so that a whole word can be read from every byte of a path.
     data = np.zeros(int(ends[-1] - ends[0]) + 8, np.uint8)
     data[:-8] = data_of(paths)[ends[0] : ends[-1]]
+    if (lengths == lengths[0]).all():
+        hashes = _hash_even(hashes, data, int(lengths[0]))
+    else:
+        hashes = _hash_uneven(hashes, data, starts, lengths)
+    hashes *= _LAST
+    hashes ^= hashes >> _SHIFT
+    return hashes
+
+
+def _hash_even(hashes: Hashes, data: npt.NDArray[np.uint8], length: int) -> Hashes:
+    """`_hash_uneven` of paths of one length, as numbered files have: their words lie at even distances, in a third of
+    the time."""
+    for at in range(0, length, 8):
+        word = np.ndarray(len(hashes), "<u8", data, offset=at, strides=(length,))
+        hashes = _mix(hashes, word & _MASKS[min(length - at, 8)])
+    return hashes
+
+
+def _hash_uneven(hashes: Hashes, data: npt.NDArray[np.uint8], at: Ints, lengths: Ints) -> Hashes:
+    """Hashes all words of the paths that begin at `at`, which is overwritten."""
     words = np.ndarray((len(data) - 7,), np.dtype("<u8"), data, strides=(1,))
-    at = starts - ends[0]
     # While all paths have eight bytes left, the lengths of rows need not be checked.
-    whole = int(lengths.min()) // 8 if len(lengths) else 0
+    whole = int(lengths.min()) // 8
     for _ in range(whole):
         hashes = _mix(hashes, words[at])
         at += 8
@@ -70,12 +98,10 @@ def hash_paths(paths: pa.StringArray) -> npt.NDArray[np.uint64]:
         at[rows] += 8
         left[rows] = np.maximum(part - 8, 0)
         rows = rows[part > 8]
-    hashes *= _LAST
-    hashes ^= hashes >> _SHIFT
     return hashes
 
 
-def _mix(hashes: npt.NDArray[np.uint64], word: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+def _mix(hashes: Hashes, word: Hashes) -> Hashes:
     """One round; overwrites `word`."""
     word ^= hashes
     word *= _WORD

@@ -25,14 +25,16 @@ import json
 import struct
 import zlib
 from bisect import bisect_left
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from posixpath import commonprefix
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.listing.run import data_of, offsets_of
 
 __all__ = [
     "NO_PATHS",
@@ -53,6 +55,9 @@ _PATHS_BYTES_MAX = 16 << 10
 _MARKS_MAX = 16_384
 _ENCODED_BYTES_MAX = 1 << 18
 _HEAD = struct.Struct("<BBI")
+_SLASH = ord("/")
+_FEW_PATHS = 256
+"""Paths whose folders are found one by one: fewer cost less so than by another look at their bytes."""
 
 
 class Form(enum.IntEnum):
@@ -74,7 +79,34 @@ class Answer(enum.Enum):
 
 def fingerprints_of(texts: Iterable[str]) -> Marks:
     """32 bits of each text, in the same order."""
-    return np.fromiter((zlib.crc32(text.encode()) for text in texts), np.uint32)
+    return _marks_of(text.encode() for text in texts)
+
+
+def _marks_of(texts: Iterable[bytes]) -> Marks:
+    return np.fromiter(map(zlib.crc32, texts), np.uint32)
+
+
+def _folder_of(path: str) -> str:
+    return path[: path.rfind("/") + 1]
+
+
+def _folders_in(paths: pa.StringArray) -> Iterator[str]:
+    """Yields the longest folder of each path, in order, but mostly once for neighbours that share it.
+
+    Of sorted paths, what the first and the last one begin with, all begin with. If they have no slash beyond that, they
+    are in one folder, and a million paths of a folder cost one look at their bytes.
+    """
+    shared = _folder_of(commonprefix([paths[0].as_py(), paths[-1].as_py()]))
+    ends = offsets_of(paths)
+    slashes = np.count_nonzero(data_of(paths)[ends[0] : ends[-1]] == _SLASH)
+    if slashes == len(paths) * shared.count("/"):
+        yield shared
+    elif len(paths) <= _FEW_PATHS:
+        yield from map(_folder_of, paths.to_pylist())
+    else:
+        half = len(paths) // 2
+        yield from _folders_in(paths.slice(0, half))
+        yield from _folders_in(paths.slice(half))
 
 
 def _folders(path: str) -> Iterable[str]:
@@ -104,8 +136,8 @@ class PathQuery:
     _set: frozenset[str] = field(init=False)
 
     def __post_init__(self) -> None:
-        of_paths = [path[: path.rfind("/") + 1] for path in self.paths]
-        of_prefixes = [prefix[: prefix.rfind("/") + 1] for prefix in self.prefixes]
+        of_paths = [_folder_of(path) for path in self.paths]
+        of_prefixes = [_folder_of(prefix) for prefix in self.prefixes]
         inside = [folder for folder in of_prefixes if folder]
         both = inside + [folder for folder in of_paths if folder]
         object.__setattr__(self, "marks", fingerprints_of([*self.paths, *inside]))
@@ -235,21 +267,23 @@ class PathCollector:
         """Adds paths that follow those added before, in byte order."""
         if self._folders is None or not len(paths):
             return
-        texts = paths.to_pylist() if isinstance(paths, pa.Array) else list(paths)
-        self._count += len(texts)
+        if not isinstance(paths, pa.Array):
+            paths = pa.array(paths, pa.string())
+        self._count += len(paths)
         if self._count <= _MARKS_MAX:
-            self._marks.append(fingerprints_of(texts))
+            self._marks.append(_marks_of(paths.cast(pa.binary()).to_pylist()))
         if self._paths is not None:
-            self._paths_bytes += sum(len(text.encode()) for text in texts)
+            ends = offsets_of(paths)
+            self._paths_bytes += int(ends[-1] - ends[0])
             fits = self._count <= _PATHS_MAX and self._paths_bytes <= _PATHS_BYTES_MAX
-            self._paths = [*self._paths, *texts] if fits else None
-        for text in texts:
-            folder = text[: text.rfind("/") + 1]
+            self._paths = [*self._paths, *paths.to_pylist()] if fits else None
+        for folder in _folders_in(paths):
             if folder != self._last_folder:
                 self._last_folder = folder
                 self._folders.update(_folders(folder))
-        if len(self._folders) > _MARKS_MAX:
-            self._folders, self._marks = None, []
+                if len(self._folders) > _MARKS_MAX:
+                    self._folders, self._marks = None, []
+                    return
 
     def result(self) -> ChangedPaths:
         """The paths, in the first form that fits."""

@@ -102,9 +102,13 @@ def match_rows(rows: Run, base: Run) -> Matches:
 
 def match_paths(paths: pa.StringArray, base: pa.StringArray) -> Matches:
     """Finds the position of every path in `base`; both are sorted and without repetition."""
-    if paths.equals(base):
-        # Only updates: two states of a table often have the same paths and need no search.
-        return Matches(np.arange(len(paths)), np.ones(len(paths), np.bool_))
+    if not len(base):
+        return Matches(np.zeros(len(paths), np.int64), np.zeros(len(paths), np.bool_))
+    if len(paths) and len(paths) <= len(base):
+        # Only updates of neighbours: two states of a table often have the same paths and need no search.
+        first = int(pc.search_sorted(base, paths[0]).as_py())
+        if paths.equals(base.slice(first, len(paths))):
+            return Matches(np.arange(first, first + len(paths)), np.ones(len(paths), np.bool_))
     at = pc.search_sorted(base, paths).to_numpy().astype(np.int64)
     inside = at < len(base)
     found = np.zeros(len(paths), np.bool_)
@@ -176,7 +180,8 @@ def apply_changes(base: Run, changes: Run, *, exact: bool = False) -> ChangedRow
     gone = matches.at[removed | updated] - low
     window = base.slice(low, high)
     chosen = np.flatnonzero(put)
-    merged = _interleave(window, gone, changes.take(chosen), matches.at[chosen] - low)
+    new = changes if len(chosen) == len(changes) else changes.take(chosen)
+    merged = _interleave(window, gone, new, matches.at[chosen] - low)
     runs = (base.slice(0, low), merged, base.slice(high))
     return ChangedRows(
         tuple(run for run in runs if len(run)), counts, _chosen(changes.paths, effective)

@@ -106,16 +106,28 @@ class _Tails:
         self._starts, self._ends = ends[:-1].copy(), ends[1:]
 
     def take_content_types(self) -> pa.DictionaryArray:
+        """The content types, which come first in a tail. Usually all are equal, and need no look at each row."""
+        field = self._first_field(TailTag.CONTENT_TYPE)
+        if field and pc.all(pc.starts_with(self._tails, field)).as_py():
+            texts = self._tails.slice(0, 1)
+            text = pc.binary_slice(texts, _FIELD.itemsize, len(field))
+            if _utf8_rows(text).all():
+                self._starts += len(field)
+                indices = pa.array(np.zeros(len(self._tails), np.int32))
+                return pa.DictionaryArray.from_arrays(indices, text.cast(pa.string()))
+        return self._take_content_types()
+
+    def _take_content_types(self) -> pa.DictionaryArray:
         rows, starts, lengths = self._fields(TailTag.CONTENT_TYPE)
         if not len(rows):
             return pa.nulls(len(self._starts), _CONTENT_TYPE)
-        texts = self._bytes(rows, starts, lengths)
+        texts = _binary(self._data, starts, lengths)
         good = _utf8_rows(texts)
         if not good.all():
             rows, starts, lengths = rows[good], starts[good], lengths[good]
             texts = texts.filter(pa.array(good))
         self._starts[rows] = starts + lengths
-        return _spread(_encoded(texts.cast(pa.string())), rows, len(self._starts))
+        return _spread(texts.cast(pa.string()).dictionary_encode(), rows, len(self._starts))
 
     def take_metadata(self) -> pa.MapArray:
         rows, starts, lengths = self._fields(TailTag.METADATA)
@@ -162,18 +174,17 @@ class _Tails:
         fits = starts + lengths <= self._ends[rows]
         return rows[fits], starts[fits], lengths[fits]
 
+    def _first_field(self, tag: int) -> bytes:
+        """The whole first field of the first row; empty if it is not there, or has another tag."""
+        tail: bytes = self._tails[0].as_py() if len(self._tails) else b""
+        if len(tail) < _FIELD.itemsize or tail[0] != tag:
+            return b""
+        end = _FIELD.itemsize + int.from_bytes(tail[1:3], "little")
+        return tail[:end] if end <= len(tail) else b""
+
     def _length_before(self, starts: Ints) -> Ints:
         low, high = self._data[starts - 2], self._data[starts - 1]
         return low.astype(np.int64) | (high.astype(np.int64) << 8)
-
-    def _bytes(self, rows: Ints, starts: Ints, lengths: Ints) -> pa.BinaryArray:
-        # Usually all entries of a range have one content type: then slices at one position will do.
-        length = int(lengths[0])
-        skips = starts - self._begins[rows]
-        first = int(skips[0])
-        if len(rows) == len(self._starts) and (lengths == length).all() and (skips == first).all():
-            return pc.binary_slice(self._tails, first, first + length)
-        return _binary(self._data, starts, lengths)
 
     def _strings(self, starts: Ints, ends: Ints) -> tuple[Ints, Ints, Ints, Bools]:
         """Splits string lists, one list per row, into strings: the k-th string of all lists in each step.
@@ -229,15 +240,6 @@ def _utf8_rows(texts: pa.BinaryArray) -> Bools:
             except UnicodeDecodeError:
                 good[row] = False
     return good
-
-
-def _encoded(texts: pa.StringArray) -> pa.DictionaryArray:
-    """Dictionary-encodes texts. Usually all are equal, and then a comparison is enough."""
-    if len(texts) and pc.all(pc.equal(texts, texts[0])).as_py():
-        return pa.DictionaryArray.from_arrays(
-            pa.array(np.zeros(len(texts), np.int32)), texts.slice(0, 1)
-        )
-    return texts.dictionary_encode()
 
 
 def _spread(values: pa.DictionaryArray, rows: Ints, count: int) -> pa.DictionaryArray:

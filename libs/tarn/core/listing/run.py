@@ -144,7 +144,15 @@ def concat_runs(runs: Sequence[Run]) -> Run:
 
 
 def heads_of(values: pa.BinaryArray) -> np.ndarray:
-    """The heads of packed entries as records of `HEAD`; every value must be at least a head long."""
+    """The heads of packed entries as records of `HEAD`; every value must be at least a head long.
+
+    Of values of one length, as objects that were written alike have, it is a view.
+    """
+    ends = offsets_of(values)
+    lengths = np.diff(ends)
+    if len(lengths) and (lengths == lengths[0]).all() and lengths[0] >= HEAD_BYTES:
+        every = (int(lengths[0]),)
+        return np.ndarray(len(values), HEAD, data_of(values), offset=int(ends[0]), strides=every)
     heads = pc.binary_slice(values, 0, HEAD_BYTES)
     ends = offsets_of(heads)
     return data_of(heads)[ends[0] : ends[-1]].view(HEAD)
@@ -154,7 +162,7 @@ def tombstones_of(values: pa.BinaryArray) -> Bools:
     """Which rows are tombstones."""
     if not len(values):
         return np.zeros(0, np.bool_)
-    flags = data_of(values)[offsets_of(values)[:-1].astype(np.int64) + 1]
+    flags = data_of(values)[1:][offsets_of(values)[:-1]]
     tombstones: Bools = (flags & FLAG_TOMBSTONE) != 0
     return tombstones
 
@@ -196,7 +204,7 @@ def run_of_batch(batch: pa.RecordBatch, after: str | None = None) -> Run:
         raise _corrupt(f"staged rows from {run.first_path!r} on are not sorted by unique paths")
     ends = offsets_of(values)
     too_short = int(np.diff(ends).min()) < HEAD_BYTES
-    if too_short or (data_of(values)[ends[:-1].astype(np.int64)] != VERSION).any():
+    if too_short or (data_of(values)[ends[:-1]] != VERSION).any():
         raise _corrupt(f"staged rows from {run.first_path!r} on are not all packed entries")
     return run
 
