@@ -6,15 +6,28 @@ one that a run may be writing.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection
+import asyncio
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from tarn.block.port import BlockInfo, BlockStore
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarn.block.port import (
+    BlockInfo,
+    BlockKey,
+    BlockNotFoundError,
+    BlockStore,
+    ReadBlocks,
+    read_whole,
+)
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.listing.run import addresses_of
 from tarn.journal.compactions import Compaction, numbers_of, read_compaction
 from tarn.journal.epochs import Epoch, newest_epoch
+from tarn.journal.files import FILE_BYTES_MAX, decode_base
 from tarn.journal.names import (
     EPOCHS,
     FOLDER,
@@ -27,7 +40,7 @@ from tarn.journal.names import (
     pass_name,
 )
 
-__all__ = ["GRACE_US", "Retired", "retire"]
+__all__ = ["GRACE_US", "Retired", "files_naming", "retire"]
 
 GRACE_US: Final = 2 * 86_400_000_000
 """How long replaced files stay: twice as long as a compaction may take, and longer than a rebuild or a copy of the
@@ -134,7 +147,38 @@ def _is_former(epoch: Epoch, path: str) -> bool:
     return number <= epoch.number
 
 
-async def _pages(blocks: BlockStore, namespace: str, prefix: str) -> AsyncIterator[list[BlockInfo]]:
+async def files_naming(blocks: ReadBlocks, namespace: str, addresses: Sequence[bytes]) -> list[str]:
+    """Returns the files of a journal, of all epochs, that have an event of an object in one of these blocks.
+
+    So does a file that cannot be read: nobody knows what it names. It reads every file, also those that no reader
+    needs any more.
+
+    Raises:
+        TarnError: any error of the store, but that a file has gone.
+    """
+    wanted = pa.array(addresses, pa.binary())
+    found = []
+    async for page in _pages(blocks, namespace, FOLDER):
+        for info in page:
+            if info.path.endswith(".parquet"):
+                try:
+                    key = BlockKey(namespace, info.path)
+                    body = await read_whole(blocks, key, FILE_BYTES_MAX)
+                    table = await asyncio.to_thread(decode_base, info.path, body)
+                except BlockNotFoundError:
+                    continue
+                except TarnError as error:
+                    if error.kind is not Kind.CORRUPT:
+                        raise
+                    found.append(info.path)
+                    continue
+                named = pc.is_in(addresses_of(table.column("payload")), value_set=wanted)
+                if pc.any(named, min_count=0).as_py():
+                    found.append(info.path)
+    return found
+
+
+async def _pages(blocks: ReadBlocks, namespace: str, prefix: str) -> AsyncIterator[list[BlockInfo]]:
     after = ""
     while page := await blocks.list_page(namespace, prefix, after, _PAGE):
         yield page
