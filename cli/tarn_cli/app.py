@@ -34,6 +34,7 @@ _COMMANDS = {
         "Say which commits keep their objects.",
     ),
     "gc": ("tarn_cli.commands.gc:gc", "Delete blocks to which nothing refers."),
+    "journal": ("tarn_cli.commands.journal:journal", "Compact the journal in the bucket."),
     "erase": ("tarn_cli.commands.erase:erase", "Erase objects out of all history, by paths."),
     # Versions.
     "repo": ("tarn_cli.commands.repo:repo", "Repositories."),

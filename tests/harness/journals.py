@@ -3,17 +3,37 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterable, Sequence
+import random
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 
+import msgspec
 import pyarrow as pa
 
+from tarn.block.port import BlockStore
 from tarn.core.branch import Branch, Token, TokenKind
 from tarn.core.ids import CommitId, TokenId
-from tarn.journal.events import EVENT_SCHEMA, EventRow
+from tarn.journal.epochs import Epoch, EpochCause, begin_epoch, next_epoch
+from tarn.journal.events import EVENT_SCHEMA, EventRow, table_of
 from tarn.journal.replay import Record, StagedRows
+from tarn.journal.writing import BranchPass, JournalWriter, write_base
 from tarn.kv.records import decode_branch, encode_branch
 
-__all__ = ["GUARDS", "State", "batch_of", "branch_record", "model", "record", "row", "state_of"]
+__all__ = [
+    "GUARDS",
+    "State",
+    "batch_of",
+    "branch_record",
+    "model",
+    "random_events",
+    "random_journal",
+    "record",
+    "row",
+    "state_of",
+]
+
+_HOUR = 3_600_000_000
+_TOKENS = [f"t{at}" for at in range(5)]
+_PAYLOADS = [b"", b"p", b"q", b"\x7f", b"\xff" * 40]
 
 State = tuple[dict[str, bytes], dict[str, dict[str, bytes]]]
 """The records, and for each branch its uncommitted rows."""
@@ -174,3 +194,67 @@ def _rows(
         if top is not None:
             found[path] = top
     return found
+
+
+def random_events(rng: random.Random) -> list[EventRow]:
+    """Events whose orders collide, of branches whose names and paths are beginnings of each other."""
+    events = []
+    for _ in range(rng.randint(0, 150)):
+        branch, order = rng.choice(("main", "mai", "z")), rng.randint(0, 4)
+        if rng.random() < 0.85:
+            path = rng.choice(("a", "a\0b", "b", "é", "key/with/slash"))
+            token = rng.choice(_TOKENS)
+            events.append(row(path, rng.choice(_PAYLOADS), order, token=token, branch=branch))
+        elif rng.random() < 0.3:
+            key = rng.choice(("tags/v1", "settings"))
+            events.append(record(key, rng.choice(_PAYLOADS), order))
+        else:
+            tokens = rng.sample(_TOKENS, rng.randint(1, 4))
+            payload = branch_record(tokens, pending=rng.random() < 0.1)
+            payload = b"" if rng.random() < 0.1 else payload
+            events.append(record(f"branches/{branch}", payload, order))
+    return events
+
+
+async def random_journal(
+    blocks: BlockStore, namespace: str, rng: random.Random, events: list[EventRow]
+) -> tuple[Epoch, list[str]]:
+    """Writes the events as a base and the passes of two holders, with repetitions; returns the paths of the passes."""
+    epoch = next_epoch(None, "e" * 32, EpochCause.ENABLED, _HOUR)
+
+    async def base() -> AsyncIterator[pa.Table]:
+        yield table_of(events[::3])
+
+    files = await write_base(blocks, namespace, epoch.folder, base())
+    epoch = msgspec.structs.replace(epoch, base=files)
+    await begin_epoch(blocks, namespace, epoch)
+    writers = [JournalWriter(blocks, namespace, epoch, each * 32) for each in "ab"]
+    left = [each for at, each in enumerate(events) if at % 3]
+    left += rng.sample(left, len(left) // 2)
+    rng.shuffle(left)
+    paths = []
+    for at in range(0, len(left), 12):
+        some = left[at : at + 12]
+        names = sorted({each.branch for each in some if each.branch})
+        branches = [
+            BranchPass(n, 0, sorted({e.token for e in some if e.branch == n and e.token}))
+            for n in names
+        ]
+        when = (2 + at) * _HOUR
+        paths += await rng.choice(writers).write(when, table_of(some), branches, is_full=False)
+    ended = [BranchPass(name, 0, over=sorted(tokens)) for name, tokens in _over(events).items()]
+    nothing = EVENT_SCHEMA.empty_table()
+    paths += await writers[0].write(200 * _HOUR, nothing, ended, is_full=True)
+    return epoch, paths
+
+
+def _over(events: Sequence[EventRow]) -> dict[str, set[str]]:
+    """Returns the tokens of each branch that the last record does not name."""
+    records, _ = model(events)
+    found: dict[str, set[str]] = {}
+    for each in events:
+        if each.token:
+            payload = records.get(f"branches/{each.branch}", b"")
+            named = {t.token_id for t in decode_branch(payload).tokens} if payload else set[str]()
+            found.setdefault(each.branch, set()).update({each.token} - named)
+    return {name: tokens for name, tokens in sorted(found.items()) if tokens}

@@ -7,9 +7,8 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import pytest
-from journals import State, branch_record, model, record, row, state_of
+from journals import State, model, random_events, random_journal, state_of
 from spark_lakes import SPARK_HERE, local_place
 from tests.support.clock import ManualClock
 
@@ -17,69 +16,16 @@ from tarn.block.port import BlockKey, BlockStore
 from tarn.core.errors import Kind, TarnError
 from tarn.journal import writing
 from tarn.journal.accounts import Accounts, Report
-from tarn.journal.epochs import Epoch, EpochCause, next_epoch
-from tarn.journal.events import EventRow, table_of
+from tarn.journal.epochs import Epoch
 from tarn.journal.names import base_path
 from tarn.journal.reading import EpochReader
 from tarn.journal.replay import Replay
-from tarn.journal.writing import BranchPass, JournalWriter, write_base
 from tarn_spark.collection.executor import close_stores
 from tarn_spark.journal.rebuild import spark_rebuild
 
 LAKE = "local://lake"
-HOUR = 3_600_000_000
-TOKENS = [f"t{at}" for at in range(5)]
-PAYLOADS = [b"", b"p", b"q", b"\x7f", b"\xff" * 40]
 
 pytestmark = SPARK_HERE
-
-
-def events_of(rng: random.Random) -> list[EventRow]:
-    """Events whose orders collide, of branches whose names and paths are beginnings of each other."""
-    events = []
-    for _ in range(rng.randint(0, 150)):
-        branch, order = rng.choice(("main", "mai", "z")), rng.randint(0, 4)
-        if rng.random() < 0.85:
-            path = rng.choice(("a", "a\0b", "b", "é", "key/with/slash"))
-            token = rng.choice(TOKENS)
-            events.append(row(path, rng.choice(PAYLOADS), order, token=token, branch=branch))
-        elif rng.random() < 0.3:
-            key = rng.choice(("tags/v1", "settings"))
-            events.append(record(key, rng.choice(PAYLOADS), order))
-        else:
-            tokens = rng.sample(TOKENS, rng.randint(1, 4))
-            payload = branch_record(tokens, pending=rng.random() < 0.1)
-            payload = b"" if rng.random() < 0.1 else payload
-            events.append(record(f"branches/{branch}", payload, order))
-    return events
-
-
-async def journal_of(
-    blocks: BlockStore, rng: random.Random, events: list[EventRow]
-) -> tuple[Epoch, list[str]]:
-    """Writes the events as a base and the passes of two holders, with repetitions; returns the paths of the passes."""
-    epoch = next_epoch(None, "e" * 32, EpochCause.ENABLED, HOUR)
-
-    async def base() -> Any:
-        yield table_of(events[::3])
-
-    files = await write_base(blocks, LAKE, epoch.folder, base())
-    epoch = msgspec.structs.replace(epoch, base=files)
-    writers = [JournalWriter(blocks, LAKE, epoch, each * 32) for each in "ab"]
-    left = [each for at, each in enumerate(events) if at % 3]
-    left += rng.sample(left, len(left) // 2)
-    rng.shuffle(left)
-    paths = []
-    for at in range(0, len(left), 12):
-        some = left[at : at + 12]
-        names = sorted({each.branch for each in some if each.branch})
-        branches = [
-            BranchPass(n, 0, sorted({e.token for e in some if e.branch == n and e.token}))
-            for n in names
-        ]
-        when = (2 + at) * HOUR
-        paths += await rng.choice(writers).write(when, table_of(some), branches, is_full=False)
-    return epoch, paths
 
 
 async def in_one_process(blocks: BlockStore, epoch: Epoch, folder: Path) -> tuple[State, Report]:
@@ -124,8 +70,8 @@ async def test_spark_makes_the_same_of_a_journal(
     place = local_place(tmp_path / "blocks")
     blocks = await place.open(ManualClock())
     try:
-        events = events_of(rng)
-        epoch, paths = await journal_of(blocks, rng, events)
+        events = random_events(rng)
+        epoch, paths = await random_journal(blocks, LAKE, rng, events)
         found, report = await in_one_process(blocks, epoch, tmp_path / "whole")
         assert found == model(events)
         assert await by_spark(spark, place, blocks, epoch) == (found, report)
@@ -148,7 +94,9 @@ async def test_a_damaged_base_ends_the_job_by_its_name(spark: Any, tmp_path: Pat
     place = local_place(tmp_path / "blocks")
     blocks = await place.open(ManualClock())
     try:
-        epoch, _ = await journal_of(blocks, random.Random(1), events_of(random.Random(1)))
+        epoch, _ = await random_journal(
+            blocks, LAKE, random.Random(1), random_events(random.Random(1))
+        )
         await blocks.delete_many(LAKE, [base_path(epoch.folder, 1)])
         with pytest.raises(TarnError, match="base/0000000001") as caught:
             await by_spark(spark, place, blocks, epoch)

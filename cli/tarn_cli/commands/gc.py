@@ -6,8 +6,6 @@ asks graveler for the roots, and for the right to delete, as the user.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,14 +14,13 @@ import click
 from tarn.core.byte_sizes import shown_size
 from tarn_cli.collecting import collect, collection_options, plan_of
 from tarn_cli.commands.up import config_option, data_dir_option
-from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.plan import read_config
 from tarn_cli.objects.uri import parse_repository
 from tarn_cli.output import shown_time
 from tarn_cli.session import Group, Session, pass_session
+from tarn_cli.spark import check_spark_options, spark_on, spark_options
 
 if TYPE_CHECKING:  # imported when a command runs
-    from tarn.collection.engine import Engine
     from tarn.collection.quarantine import Tally
     from tarn.collection.run_summary import RunSummary
     from tarn.config import Config
@@ -32,16 +29,6 @@ if TYPE_CHECKING:  # imported when a command runs
     from tarn_proto.graveler.v1.erasure_service_pb2 import DoomedNamespace
 
 __all__ = ["gc"]
-
-
-def _pairs(
-    _context: click.Context, _option: click.Parameter, given: tuple[str, ...]
-) -> dict[str, str]:
-    """Parses KEY=VALUE."""
-    for each in given:
-        if "=" not in each:
-            raise click.UsageError(f"--conf takes KEY=VALUE, not {each!r}")
-    return {key: value for key, _, value in (each.partition("=") for each in given)}
 
 
 @click.group(cls=Group)
@@ -70,25 +57,7 @@ def gc() -> None:
     type=click.Path(exists=True, file_okay=False, writable=True, path_type=Path),
     help="Folder for temporary files, some 100 bytes for each block.  [default: that of the system]",
 )
-@click.option(
-    "--spark",
-    "on_spark",
-    is_flag=True,
-    help="Find and delete on Spark, for large lakes: docs/operate/gc.md.",
-)
-@click.option(
-    "--master",
-    default="",
-    help="With --spark: where Spark runs.  [default: what spark-submit says; without it local[*]]",
-)
-@click.option(
-    "--conf",
-    "settings",
-    multiple=True,
-    metavar="KEY=VALUE",
-    callback=_pairs,
-    help="With --spark: a setting of Spark; may be given more than once.",
-)
+@spark_options("Find and delete on Spark, for large lakes: docs/operate/gc.md.")
 @pass_session
 def run(
     session: Session,
@@ -107,39 +76,19 @@ def run(
     It runs where the block store can be reached, with the configuration of the services, and needs an admin's key.
     Ctrl-C stops it between two batches; the next run goes on.
     """
-    if not on_spark and (master or settings):
-        raise click.UsageError("--master and --conf go with --spark")
+    check_spark_options(on_spark=on_spark, master=master, settings=settings)
     plan = plan_of(session, repositories, values)
     if on_spark:
-        with _spark_engine(plan.config, master, settings) as engine:
+        with spark_on(plan.config, master, settings) as spark:
+            from tarn.block.opening import BlockPlace
+            from tarn_spark.collection.engine import SparkEngine
+
+            engine = SparkEngine(spark, BlockPlace.of(plan.config))
             collect(session, plan, engine, temporary)
         return
     from tarn.collection.engine import InProcess
 
     collect(session, plan, InProcess(), temporary)
-
-
-@contextmanager
-def _spark_engine(config: Config, master: str, settings: dict[str, str]) -> Iterator[Engine]:
-    """Starts Spark for the block, and yields the engine on it.
-
-    Raises:
-        CliError: USAGE, PySpark is not installed.
-        TarnError: INVALID, the executors could not reach the block store.
-    """
-    from tarn.block.opening import BlockPlace
-
-    try:
-        from tarn_spark.collection.engine import SparkEngine
-        from tarn_spark.collection.session import started
-    except ModuleNotFoundError as error:
-        text = f"--spark needs the package {error.name}, which is not installed"
-        raise CliError(Exit.USAGE, text, "install tarn with its extra `jobs`") from error
-    spark = started(master, settings, is_local_store=config.blockstore.type == "local")
-    try:
-        yield SparkEngine(spark, BlockPlace.of(config))
-    finally:
-        spark.stop()
 
 
 @gc.command()

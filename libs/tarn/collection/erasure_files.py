@@ -37,6 +37,7 @@ __all__ = [
     "OBJECTS_SCHEMA",
     "Certificate",
     "ErasurePlan",
+    "JournalCertificate",
     "begin_run",
     "certificate_json",
     "encode_list",
@@ -46,8 +47,10 @@ __all__ = [
     "read_certificate",
     "read_list",
     "read_plan",
+    "uncertified_in_journal",
     "wanted_of",
     "write_certificate",
+    "write_journal_certificate",
     "write_outcomes",
     "write_plan",
 ]
@@ -149,6 +152,28 @@ class Certificate:
     came_since: int
     promise: str
     discarded: Mapping[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class JournalCertificate:
+    """The proof that the journal of a repository does not name the blocks of a plan any more.
+
+    Attributes:
+        plan_id: the plan.
+        run_id: of the last run that has a certificate.
+        blocks: how many blocks were looked for.
+        look_us: when the look at all files of the journal began, microseconds since the epoch.
+        promise: what it proves, in words.
+    """
+
+    plan_id: str
+    run_id: str
+    blocks: int
+    look_us: int
+    promise: str = (
+        "when the look began, no file below _tarn/journal/ had an event that names one of these blocks; paths stay in "
+        "the files of the plan and in commits, and files that the bucket keeps as older versions were not looked at"
+    )
 
 
 def _key(namespace: str, plan_id: str, name: str) -> BlockKey:
@@ -282,12 +307,39 @@ async def read_certificate(blocks: ReadBlocks, namespace: str, plan_id: str) -> 
     return None if values is None else _made(key, values, _certificate_of)
 
 
+async def uncertified_in_journal(
+    blocks: ReadBlocks, namespace: str
+) -> AsyncIterator[tuple[Certificate, pa.Table]]:
+    """Yields the plans that have a certificate and none about the journal, with the rows of `erasable_of`.
+
+    Raises:
+        TarnError: CORRUPT: a file is missing or damaged.
+    """
+    async for plan_id in plan_ids(blocks, namespace):
+        if await _read_json(blocks, _key(namespace, plan_id, "journal.json")) is None:
+            certificate = await read_certificate(blocks, namespace, plan_id)
+            if certificate is not None:
+                plan = await read_plan(blocks, namespace, plan_id)
+                yield certificate, erasable_of(await read_list(blocks, namespace, plan))
+
+
+async def write_journal_certificate(
+    blocks: BlockStore, namespace: str, certificate: JournalCertificate
+) -> None:
+    """Writes the certificate about the journal; the first one of a plan stays."""
+    with suppress(BlockExistsError):
+        key = _key(namespace, certificate.plan_id, "journal.json")
+        await _write_json(blocks, key, certificate)
+
+
 def certificate_json(certificate: Certificate) -> str:
     """Returns a certificate as text, for people who keep it."""
     return json.dumps({"version": _VERSION, **asdict(certificate)}, indent=1)
 
 
-async def _write_json(blocks: BlockStore, key: BlockKey, value: ErasurePlan | Certificate) -> None:
+async def _write_json(
+    blocks: BlockStore, key: BlockKey, value: ErasurePlan | Certificate | JournalCertificate
+) -> None:
     body = json.dumps({"version": _VERSION, **asdict(value)}, indent=1).encode()
     await blocks.put(key, body)
 

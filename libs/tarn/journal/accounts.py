@@ -7,13 +7,24 @@ records, its holder has written so far. And each pass has the order of each bran
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+
+import msgspec
 
 from tarn.journal.footer import Footer
 from tarn.journal.names import PassName
 
-__all__ = ["Accounts", "BranchAccount", "LostEvents", "MissingFiles", "Report"]
+__all__ = [
+    "Accounts",
+    "BranchAccount",
+    "CountAccount",
+    "KeptAccounts",
+    "LostEvents",
+    "MissingFiles",
+    "OverToken",
+    "Report",
+]
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -122,6 +133,63 @@ class Report:
                 yield f"the last pass over branch {name} met changes to its end: it may show a row that was replaced"
 
 
+class CountAccount(msgspec.Struct, frozen=True, array_like=True):
+    """Events of a token in all files of a holder, with repetitions.
+
+    Attributes:
+        holder: 32 hex digits.
+        branch: empty: events of records.
+        token: empty: likewise.
+        written: by the holder, as it says.
+        found: in files that count.
+    """
+
+    holder: str
+    branch: str
+    token: str
+    written: int
+    found: int
+
+
+class OverToken(msgspec.Struct, frozen=True, array_like=True):
+    """A token that had its last scan.
+
+    Attributes:
+        branch: its branch.
+        token: its id.
+        since_us: when the last pass began that scanned it; microseconds since the epoch of Unix.
+    """
+
+    branch: str
+    token: str
+    since_us: int
+
+
+class KeptAccounts(msgspec.Struct, frozen=True):
+    """What files say of what is missing, kept by a compaction that replaces them: what they hid stays known.
+
+    Attributes:
+        drained_until_us: as in `Report`.
+        numbers: of the files of each holder that were read: pairs of the first and the last, ascending.
+        counts: sorted. Tokens whose rows were left out have none.
+        branches: by name: when the last pass began, the greatest order of a record, whether that pass met changes to
+            its end. As in `BranchAccount`.
+        over: tokens that had their last scan, and whose rows are still there; sorted.
+    """
+
+    drained_until_us: int = 0
+    numbers: dict[str, tuple[tuple[int, int], ...]] = {}
+    counts: tuple[CountAccount, ...] = ()
+    branches: dict[str, tuple[int, int, bool]] = {}
+    over: tuple[OverToken, ...] = ()
+
+    def holds(self, name: PassName) -> bool:
+        """Whether a file was read."""
+        return any(
+            first <= name.number <= last for first, last in self.numbers.get(name.holder, ())
+        )
+
+
 class Accounts:
     """Collects what the files of one epoch say. The order of the calls does not matter."""
 
@@ -131,6 +199,9 @@ class Accounts:
         self._events = 0
         self._files = 0
         self._numbers: defaultdict[str, set[int]] = defaultdict(set)
+        self._open: defaultdict[str, set[int]] = defaultdict(set)
+        self._over: dict[tuple[str, str], int] = {}
+        self._replaced: dict[str, tuple[tuple[int, int], ...]] = {}
         self._ends: Counter[str] = Counter()
         self._written: Counter[tuple[str, str, str]] = Counter()
         self._found: Counter[tuple[str, str, str]] = Counter()
@@ -167,6 +238,9 @@ class Accounts:
         for each in footer.branches:
             for token in each.tokens:
                 self._raise(name.holder, each.branch, token.token_id, token.drained)
+                if token.is_over:
+                    place = (each.branch, token.token_id)
+                    self._over[place] = max(footer.begin_time_us, self._over.get(place, 0))
             known = self._branches.get(each.branch, BranchAccount())
             is_newest = footer.begin_time_us >= known.drained_until_us
             self._branches[each.branch] = BranchAccount(
@@ -182,6 +256,7 @@ class Accounts:
     def add_unfinished(self, name: PassName, path: str) -> None:
         """Notes a part whose pass did not end."""
         self._numbers[name.holder].add(name.number)
+        self._open[name.holder].add(name.number)
         self._unfinished.append(path)
 
     def add_damaged(self, name: PassName | None, path: str, why: str) -> None:
@@ -193,6 +268,45 @@ class Accounts:
     def add_expected(self, name: PassName) -> None:
         """Notes that a manifest names a file."""
         self._ends[name.holder] = max(self._ends[name.holder], name.number)
+
+    def resume(self, kept: KeptAccounts) -> None:
+        """Goes on with the accounts of files that a compaction replaced; call it first."""
+        self._until_us = max(self._until_us, kept.drained_until_us)
+        for holder, pairs in kept.numbers.items():
+            self._replaced[holder] = pairs
+        for each in kept.counts:
+            key = (each.holder, each.branch, each.token)
+            self._written[key], self._found[key] = each.written, each.found
+        for name, (until_us, order, is_unsettled) in kept.branches.items():
+            self._branches[name] = BranchAccount(until_us, order, is_unsettled=is_unsettled)
+        self._over = {(each.branch, each.token): each.since_us for each in kept.over}
+
+    def kept(self, without: Collection[tuple[str, str]]) -> KeptAccounts:
+        """Returns what must stay known when the files that count are replaced.
+
+        Args:
+            without: pairs of branch and token whose rows are left out from now on.
+        """
+        counts = (
+            CountAccount(*key, count, self._found[key])
+            for key, count in sorted(self._written.items())
+            if key[1:] not in without
+        )
+        branches = {
+            name: (each.drained_until_us, each.seen_order, each.is_unsettled)
+            for name, each in sorted(self._branches.items())
+        }
+        numbers = {
+            holder: pairs
+            for holder in sorted(self._numbers.keys() | self._replaced.keys())
+            if (pairs := self._pairs(holder, self._open[holder]))
+        }
+        over = tuple(each for each in self.over() if (each.branch, each.token) not in without)
+        return KeptAccounts(self._until_us, numbers, tuple(counts), branches, over)
+
+    def over(self) -> list[OverToken]:
+        """Returns the tokens that had their last scan, sorted."""
+        return [OverToken(*place, since_us) for place, since_us in sorted(self._over.items())]
 
     def report(self) -> Report:
         """Returns what is known."""
@@ -225,9 +339,20 @@ class Accounts:
         )
 
     def _gaps(self) -> Iterator[MissingFiles]:
-        for holder in sorted(self._numbers.keys() | self._ends.keys()):
-            before = 0
-            for number in [*sorted(self._numbers[holder]), self._ends[holder] + 1]:
-                if number > before + 1:
-                    yield MissingFiles(holder, before + 1, number - 1)
-                before = max(before, number)
+        for holder in sorted(self._numbers.keys() | self._ends.keys() | self._replaced.keys()):
+            before, end = 0, self._ends[holder] + 1
+            for first, last in (*self._pairs(holder), (end, end)):
+                if first > before + 1:
+                    yield MissingFiles(holder, before + 1, first - 1)
+                before = max(before, last)
+
+    def _pairs(self, holder: str, without: Collection[int] = ()) -> tuple[tuple[int, int], ...]:
+        """Returns the numbers of the files of a holder that were read: first and last of each range, ascending."""
+        read = ((number, number) for number in self._numbers[holder] if number not in without)
+        found: list[tuple[int, int]] = []
+        for first, last in sorted((*self._replaced.get(holder, ()), *read)):
+            if found and first <= found[-1][1] + 1:
+                found[-1] = (found[-1][0], max(last, found[-1][1]))
+            else:
+                found.append((first, last))
+        return tuple(found)

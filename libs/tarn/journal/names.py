@@ -18,11 +18,18 @@ __all__ = [
     "PassName",
     "base_path",
     "base_prefix",
+    "compacted_name",
+    "compacted_path",
+    "compacted_prefix",
+    "compaction_number",
+    "compaction_path",
+    "compactions_prefix",
     "corrupt_error",
     "day_of",
     "epoch_folder",
     "epoch_number",
     "epoch_path",
+    "folder_number",
     "manifest_day",
     "manifest_path",
     "pass_name",
@@ -40,6 +47,8 @@ HOLDER: Final = re.compile(r"[0-9a-f]{32}")
 _EPOCH: Final = re.compile(re.escape(EPOCHS) + r"([0-9]{10})\.json")
 _EPOCH_FOLDER: Final = re.compile(r"[0-9]{10}-[0-9a-f]{32}")
 _PASS: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})/([0-9a-f]{32})-([0-9]{10})\.parquet")
+_COMPACTION: Final = re.compile(r"compactions/([0-9]{10})\.json")
+_COMPACTED: Final = re.compile(r"compacted/([0-9a-f]{32})\.parquet")
 _MANIFEST: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})/manifest\.json")
 
 
@@ -71,6 +80,12 @@ def epoch_folder(number: int, random_hex: str) -> str:
     if not _EPOCH_FOLDER.fullmatch(folder):
         raise _invalid(f"{random_hex[:80]!a} is not 32 hex digits")
     return folder
+
+
+def folder_number(path: str) -> int | None:
+    """The number of the epoch in whose folder a path is; None: it is in no such folder."""
+    folder = path.removeprefix(FOLDER).partition("/")[0]
+    return int(folder[:10]) if _EPOCH_FOLDER.fullmatch(folder) else None
 
 
 def base_prefix(folder: str) -> str:
@@ -130,6 +145,38 @@ def manifest_path(folder: str, day: str) -> str:
 def manifest_day(folder: str, path: str) -> str | None:
     """The day whose manifest a path is; None: it is of something else."""
     found = _MANIFEST.fullmatch(path.removeprefix(f"{FOLDER}{folder}/"))
+    return found[1] if found else None
+
+
+def compactions_prefix(folder: str) -> str:
+    """The prefix of the files that publish the compactions of an epoch."""
+    return f"{FOLDER}{folder}/compactions/"
+
+
+def compaction_path(folder: str, number: int) -> str:
+    """The file that publishes a compaction of an epoch; numbers begin with 1."""
+    return f"{compactions_prefix(folder)}{_checked(number, FILE_NUMBER_MAX):010d}.json"
+
+
+def compaction_number(folder: str, path: str) -> int | None:
+    """The number of the compaction that a file publishes; None: the path is of something else."""
+    found = _COMPACTION.fullmatch(path.removeprefix(f"{FOLDER}{folder}/"))
+    return int(found[1]) or None if found else None
+
+
+def compacted_prefix(folder: str) -> str:
+    """The prefix of the files that compactions of an epoch write."""
+    return f"{FOLDER}{folder}/compacted/"
+
+
+def compacted_path(folder: str, name: str) -> str:
+    """A file that a compaction wrote; `name` has 32 hex digits, never used again."""
+    return f"{compacted_prefix(folder)}{name}.parquet"
+
+
+def compacted_name(folder: str, path: str) -> str | None:
+    """The name of a file that a compaction wrote; None: the path is of something else."""
+    found = _COMPACTED.fullmatch(path.removeprefix(f"{FOLDER}{folder}/"))
     return found[1] if found else None
 
 

@@ -1,4 +1,5 @@
-"""Reads the files of one epoch: its base, and its passes. What is missing or damaged is in the report.
+"""Reads the files of one epoch: its base, or a compaction in its place, and its passes. What is missing or damaged is
+in the report.
 
 Files are judged one at a time, those of a holder from the newest to the oldest: so the file that names the parts of a
 pass comes before them.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Final
 
@@ -18,6 +19,7 @@ import pyarrow.compute as pc
 from tarn.block.port import BlockKey, BlockNotFoundError, ReadBlocks, read_whole
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.journal.accounts import Accounts
+from tarn.journal.compactions import CompactedFile, Compaction, newest_compaction
 from tarn.journal.days import DayManifest, read_manifest
 from tarn.journal.epochs import BaseFile, Epoch
 from tarn.journal.files import FILE_BYTES_MAX, decode_base, decode_file
@@ -26,6 +28,7 @@ from tarn.journal.names import (
     FOLDER,
     PassName,
     base_path,
+    compacted_path,
     corrupt_error,
     manifest_day,
     manifest_path,
@@ -33,11 +36,25 @@ from tarn.journal.names import (
 )
 from tarn.journal.writing import row_counts
 
-__all__ = ["EpochReader", "FileFacts", "PassSelector", "facts_of", "read_base", "read_pass"]
+__all__ = [
+    "EpochReader",
+    "FileFacts",
+    "PassSelector",
+    "Source",
+    "facts_of",
+    "read_base",
+    "read_compacted",
+    "read_pass",
+    "read_source",
+]
 
 _PAGE: Final = 1000
 _FILES_MAX: Final = 4_000_000
 """Names of files in memory; some 300 bytes each."""
+
+
+Source = BaseFile | CompactedFile | PassName
+"""A file with events."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,13 +97,36 @@ async def read_base(
     Raises:
         TarnError: CORRUPT: it is missing or damaged: without it nothing can be rebuilt.
     """
-    path = base_path(folder, file.number)
+    return await _read_named(blocks, namespace, base_path(folder, file.number), file)
+
+
+async def read_compacted(
+    blocks: ReadBlocks, namespace: str, folder: str, file: CompactedFile
+) -> tuple[FileFacts, pa.Table]:
+    """Returns a file of a compaction.
+
+    Raises:
+        TarnError: CORRUPT: it is missing or damaged; the text names the branches of its rows.
+    """
+    path = compacted_path(folder, file.name)
+    try:
+        return await _read_named(blocks, namespace, path, file)
+    except TarnError as error:
+        if error.kind is not Kind.CORRUPT:
+            raise
+        about = f"{file.rows} events of branches {file.first!r} to {file.last!r}, and maybe of other records"
+        raise corrupt_error(path, f"{error.message}; it has {about}") from error
+
+
+async def _read_named(
+    blocks: ReadBlocks, namespace: str, path: str, file: BaseFile | CompactedFile
+) -> tuple[FileFacts, pa.Table]:
     try:
         body = await read_whole(blocks, BlockKey(namespace, path), FILE_BYTES_MAX)
     except BlockNotFoundError as error:
         raise corrupt_error(path, "it is missing") from error
     if hashlib.sha256(body).hexdigest() != file.sha256:
-        raise corrupt_error(path, "its SHA-256 is not that of the epoch")
+        raise corrupt_error(path, "its SHA-256 is not the one by which it is named")
     table = await asyncio.to_thread(decode_base, path, body)
     if len(table) != file.rows:
         raise corrupt_error(path, f"it has {len(table)} rows instead of {file.rows}")
@@ -110,6 +150,23 @@ async def read_pass(
     facts = facts_of(footer, body, table)
     _check_counts(path, facts, footer)
     return facts, table
+
+
+async def read_source(
+    blocks: ReadBlocks, namespace: str, epoch: Epoch, source: Source
+) -> tuple[FileFacts, pa.Table]:
+    """Returns a file with events, of whatever kind.
+
+    Raises:
+        TarnError: as `read_base`, `read_compacted` and `read_pass`.
+    """
+    match source:
+        case BaseFile():
+            return await read_base(blocks, namespace, epoch.folder, source)
+        case CompactedFile():
+            return await read_compacted(blocks, namespace, epoch.folder, source)
+        case PassName():
+            return await read_pass(blocks, namespace, epoch, source)
 
 
 def _check_counts(path: str, facts: FileFacts, footer: Footer) -> None:
@@ -139,6 +196,8 @@ class PassSelector:
     def __init__(self, epoch: Epoch, accounts: Accounts) -> None:
         self._epoch = epoch
         self._accounts = accounts
+        self.compaction: Compaction | None = None
+        """Its files take the place of the base; None: there is none."""
         self._parts: dict[tuple[str, int], str] = {}
         self._digests: dict[tuple[str, int], str] = {}
 
@@ -149,18 +208,35 @@ class PassSelector:
             self._digests[file.holder, file.number] = file.sha256
 
     def add_base(self, facts: FileFacts) -> None:
-        """Counts a file of the base."""
+        """Counts a file of the base, or of the compaction."""
         self._count("", facts)
 
-    def add_error(self, name: PassName, error: TarnError) -> None:
+    def begin(self, compaction: Compaction | None) -> None:
+        """Goes on after a compaction. Comes before all files."""
+        self.compaction = compaction
+        if compaction is not None:
+            self._accounts.resume(compaction.replaced)
+
+    def add_error(self, source: Source, error: TarnError) -> None:
         """Notes a file that cannot be read.
 
         Raises:
-            TarnError: the error, if it is not that the file is damaged or has gone.
+            TarnError: the error, if it is not that the file is damaged or has gone, or if the file is one of the base.
         """
-        if error.kind not in {Kind.CORRUPT, Kind.NOT_FOUND}:
+        if error.kind not in {Kind.CORRUPT, Kind.NOT_FOUND} or isinstance(source, BaseFile):
             raise error
-        self._accounts.add_damaged(name, name.path(self._epoch.folder), error.message)
+        folder = self._epoch.folder
+        if isinstance(source, CompactedFile):
+            self._accounts.add_damaged(None, compacted_path(folder, source.name), error.message)
+        else:
+            self._accounts.add_damaged(source, source.path(folder), error.message)
+
+    def takes(self, source: Source, facts: FileFacts) -> bool:
+        """Returns whether a file counts, of whatever kind. Order: as `counts`."""
+        if isinstance(source, PassName):
+            return self.counts(source, facts)
+        self.add_base(facts)
+        return True
 
     def counts(self, name: PassName, facts: FileFacts) -> bool:
         """Returns whether a file counts. Call it for the files of a holder from the newest to the oldest."""
@@ -207,16 +283,26 @@ class EpochReader:
         self._epoch = epoch
         self._accounts = accounts
         self.selector = PassSelector(epoch, accounts)
+        self._is_open = False
+
+    async def _opened(self) -> Compaction | None:
+        """Returns the compaction that was the newest one when this reader began."""
+        if not self._is_open:
+            self.selector.begin(await newest_compaction(self._blocks, self._namespace, self._epoch))
+            self._is_open = True
+        return self.selector.compaction
 
     async def base(self) -> AsyncIterator[pa.Table]:
-        """Yields the rows of the base.
+        """Yields the rows of the newest compaction, or without one those of the base.
+
+        A damaged file of a compaction is left out, and reported.
 
         Raises:
-            TarnError: CORRUPT, as `read_base`.
+            TarnError: CORRUPT, as `read_base` and `newest_compaction`.
         """
-        for file in self._epoch.base:
-            facts, table = await read_base(self._blocks, self._namespace, self._epoch.folder, file)
-            self.selector.add_base(facts)
+        compaction = await self._opened()
+        sources = self._epoch.base if compaction is None else compaction.files
+        async for table in self._read(sources):
             yield table
 
     async def passes(self) -> AsyncIterator[pa.Table]:
@@ -225,21 +311,28 @@ class EpochReader:
         Raises:
             TarnError: EXHAUSTED: the epoch has too many files. Any error of the store.
         """
-        for name in await self.names():
+        async for table in self._read(await self.names()):
+            yield table
+
+    async def _read(self, sources: Iterable[Source]) -> AsyncIterator[pa.Table]:
+        for source in sources:
             try:
-                facts, table = await read_pass(self._blocks, self._namespace, self._epoch, name)
+                facts, table = await read_source(self._blocks, self._namespace, self._epoch, source)
             except TarnError as error:
-                self.selector.add_error(name, error)
+                self.selector.add_error(source, error)
                 continue
-            if self.selector.counts(name, facts):
+            if self.selector.takes(source, facts):
                 yield table
 
     async def names(self) -> list[PassName]:
-        """Returns the files of passes: holder by holder, the newest first. Reads the manifests.
+        """Returns the files of passes that no compaction replaced: holder by holder, the newest first.
+
+        Reads the manifests.
 
         Raises:
-            TarnError: as `passes`.
+            TarnError: as `passes`; CORRUPT, as `newest_compaction`.
         """
+        compaction = await self._opened()  # before the listing: what it does not replace is there
         found: list[PassName] = []
         days = []
         after = ""
@@ -247,7 +340,8 @@ class EpochReader:
         while page := await self._blocks.list_page(self._namespace, prefix, after, _PAGE):
             for info in page:
                 if name := pass_name(self._epoch.folder, info.path):
-                    found.append(name)
+                    if compaction is None or not compaction.replaced.holds(name):
+                        found.append(name)
                 elif day := manifest_day(self._epoch.folder, info.path):
                     days.append(day)
             after = page[-1].path

@@ -9,7 +9,7 @@ Memory is bounded by `tarn.journal.runs`, and by the names of the tokens that br
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +35,9 @@ __all__ = [
     "layers_of",
     "newest",
     "ranks_of",
+    "record_layers",
     "replay",
+    "topmost",
 ]
 
 LAYER_SCHEMA: Final = pa.schema(
@@ -109,7 +111,7 @@ class Replay:
         """
         of_record = pc.equal(batch.column("token"), "")
         if of_record.true_count:
-            self._record_runs.add(_record_layers(batch.filter(of_record)))
+            self._record_runs.add(record_layers(batch.filter(of_record)))
             batch = batch.filter(pc.invert(of_record))
         self._runs.add(layers_of(batch))
 
@@ -148,7 +150,8 @@ def layers_of(batch: pa.RecordBatch) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(columns, schema=LAYER_SCHEMA)
 
 
-def _record_layers(batch: pa.RecordBatch) -> pa.RecordBatch:
+def record_layers(batch: pa.RecordBatch) -> pa.RecordBatch:
+    """Returns rows of records as `LAYER_SCHEMA`."""
     place = pc.binary_join_element_wise(b"", batch.column("key").cast(pa.binary()), _NUL)
     layer = pa.repeat(pa.scalar(_NUL, pa.binary()), len(batch))
     columns = [place, layer, batch.column("order"), batch.column("payload")]
@@ -176,6 +179,40 @@ def newest(table: pa.Table) -> pa.Table:
         by_place = by_place[keep]
     rest = table.select(table.column_names[1:]).take(by_place)
     return pa.Table.from_arrays([places, *rest.columns], schema=table.schema)
+
+
+def topmost(table: pa.Table, ranks: Mapping[bytes, int]) -> pa.Table:
+    """Returns the row that counts of each place, in no order: without sorting, for rows that fit into memory.
+
+    It is what `newest` and the layers make of the same rows.
+
+    Args:
+        table: rows with the columns of `LAYER_SCHEMA`: all rows of each of their places.
+        ranks: of the layers that records name; other rows do not count.
+    """
+    table = table.combine_chunks()
+    rank = _rank(table.column("layer").combine_chunks(), ranks)
+    if (rank < 0).any():
+        table = table.filter(pa.array(rank >= 0)).combine_chunks()
+        rank = rank[rank >= 0]
+    if not len(table):
+        return table
+    places = table.column("place").combine_chunks().dictionary_encode()
+    group = places.indices.to_numpy().astype(np.int64)
+    is_single = np.bincount(group)[group] == 1
+    keep = is_single.copy()
+    several = np.flatnonzero(~is_single)
+    if len(several):
+        order = table.column("order").to_numpy()[several]
+        payload = table.column("payload")
+        best = _greatest(group[several], rank[several], order, payload, several)
+        keep[several[best]] = True
+    keep &= pc.not_equal(table.column("payload"), b"").to_numpy(zero_copy_only=False)
+    several = np.flatnonzero(keep & ~is_single)
+    by_rank = several[np.lexsort((rank[several], group[several]))]
+    hidden = np.diff(group[by_rank], prepend=-1) == 0
+    keep[by_rank[hidden]] = False
+    return table.filter(pa.array(keep))
 
 
 def _begins(sorted_keys: pa.Array) -> npt.NDArray[np.bool_]:
@@ -255,9 +292,9 @@ def _of_layers(batch: pa.RecordBatch, ranks: dict[bytes, int]) -> pa.RecordBatch
     return batch.filter(pa.array(_rank(batch.column("layer"), ranks) >= 0))
 
 
-def _rank(layers: pa.Array, ranks: dict[bytes, int]) -> _Ints:
+def _rank(layers: pa.Array, ranks: Mapping[bytes, int]) -> _Ints:
     """The rank of each layer; -1: no record names it."""
-    encoded = layers.dictionary_encode()
+    encoded = layers if pa.types.is_dictionary(layers.type) else layers.dictionary_encode()
     known = [ranks.get(each, -1) for each in encoded.dictionary.to_pylist()]
     found: _Ints = np.array(known, np.int64)[encoded.indices.to_numpy()]
     return found

@@ -17,7 +17,7 @@ from tarn.journal.files import FILE_ROWS, ROWS_BYTES_MAX, check_size, encode_bas
 from tarn.journal.footer import BranchFooter, Footer, PartFooter, TokenFooter
 from tarn.journal.names import HOLDER, PassName, base_path, day_of
 
-__all__ = ["BranchPass", "JournalWriter", "row_counts", "write_base"]
+__all__ = ["BranchPass", "JournalWriter", "pieces", "row_counts", "write_base"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,16 +83,16 @@ class JournalWriter:
         """
         self._require_sound()
         counts = self._part_counts + row_counts(table)
-        pieces = list(_pieces(table))
+        cut = list(pieces(table))
         records = sum(count for (_, token), count in counts.items() if not token)
         whole = Footer(
             "tarn journal",
             1,
             self._epoch.number,
             self._holder,
-            self._number + len(pieces),
+            self._number + len(cut),
             begin_time_us=begin_time_us,
-            parts=(PartFooter(1, "0" * 64),) * (len(self._parts) + len(pieces) - 1),
+            parts=(PartFooter(1, "0" * 64),) * (len(self._parts) + len(cut) - 1),
             records=records,
             drained_records=self._records + records,
             is_full=is_full,
@@ -100,7 +100,7 @@ class JournalWriter:
         )
         check_size(whole)
         self._failed = True
-        paths = await self._put(whole, pieces)
+        paths = await self._put(whole, cut)
         self._records += records
         self._drained.update({key: count for key, count in counts.items() if key[1]})
         for each in branches:
@@ -123,7 +123,7 @@ class JournalWriter:
         """
         self._require_sound()
         self._failed = True
-        for piece in _pieces(table):
+        for piece in pieces(table):
             about = "tarn journal", 1, self._epoch.number, self._holder, self._number + 1
             footer = Footer(*about, begin_time_us=begin_time_us, is_last=False)
             await self._put_file(piece, footer)
@@ -135,10 +135,10 @@ class JournalWriter:
             text = "journal: a write has failed; begin again with a new holder"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
 
-    async def _put(self, whole: Footer, pieces: list[pa.Table]) -> list[str]:
+    async def _put(self, whole: Footer, cut: list[pa.Table]) -> list[str]:
         """Writes the files of a pass; the last one has the footer of the whole pass, with the parts before it."""
         paths: list[str] = []
-        for piece in pieces:
+        for piece in cut:
             footer = msgspec.structs.replace(whole, parts=tuple(self._parts))
             if self._number + 1 < whole.number:
                 about = whole.format, whole.version, whole.epoch, whole.holder, self._number + 1
@@ -192,7 +192,7 @@ async def write_base(
     """
     found: list[BaseFile] = []
     async for table in tables:
-        for piece in _pieces(table):
+        for piece in pieces(table):
             body = encode_base(piece)
             number = len(found) + 1
             await blocks.put(BlockKey(namespace, base_path(folder, number)), body)
@@ -207,11 +207,11 @@ def row_counts(table: pa.Table) -> Counter[tuple[str, str]]:
     return Counter({(branch, token): count for branch, token, count in zip(*columns, strict=True)})
 
 
-def _pieces(table: pa.Table) -> Iterator[pa.Table]:
-    """Yields the rows in pieces that fit files; at least one."""
+def pieces(table: pa.Table) -> Iterator[pa.Table]:
+    """Yields rows of `EVENT_SCHEMA` in pieces that fit files; at least one."""
     if len(table) <= 1 or (len(table) <= FILE_ROWS and table.nbytes <= ROWS_BYTES_MAX):
         yield table
         return
     half = len(table) // 2
-    yield from _pieces(table.slice(0, half))
-    yield from _pieces(table.slice(half))
+    yield from pieces(table.slice(0, half))
+    yield from pieces(table.slice(half))

@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import journals
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -15,7 +16,7 @@ from journals import GUARDS, batch_of, branch_record, model, record, row, state_
 from tarn.core.errors import Kind, TarnError
 from tarn.journal import runs
 from tarn.journal.events import EventRow
-from tarn.journal.replay import Replay, replay
+from tarn.journal.replay import Replay, branch_of, layers_of, ranks_of, replay, topmost
 
 _PATHS = ("a", "a\0b", "b", "é", "key/with/slash")
 _TOKENS = ("t0", "t1", "t2", "t3")
@@ -71,6 +72,26 @@ def replayed(batches: list[list[EventRow]], *, run_bytes: int = 1 << 20) -> jour
 @given(_events)
 def test_a_replay_is_what_the_rules_say(events: list[EventRow]) -> None:
     assert replayed([events]) == model(events)
+
+
+@given(_events)
+def test_without_sorting_the_same_rows_count(events: list[EventRow]) -> None:
+    """What Spark does with all rows of a place, and what a rebuild does with sorted runs."""
+    rows = pa.Table.from_batches([layers_of(batch_of(each for each in events if each.token))])
+    records, staged = model(events)
+    ranks: dict[bytes, int] = {}
+    for key, payload in records.items():
+        if branch := branch_of(key, payload):
+            ranks |= ranks_of(key, branch)
+    found = topmost(rows, ranks)
+    places = [bytes(each).decode() for each in found.column("place").to_pylist()]
+    payloads = found.column("payload").to_pylist()
+    assert len({*places}) == len(places)
+    assert dict(zip(places, payloads, strict=True)) == {
+        f"{name}\0{path}": payload
+        for name, paths in staged.items()
+        for path, payload in paths.items()
+    }
 
 
 @given(_events, st.data())

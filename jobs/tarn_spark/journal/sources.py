@@ -1,0 +1,100 @@
+"""The files of a journal as rows of Spark, and what executors find out about them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+from pyspark.sql import DataFrame, SparkSession
+
+from tarn.block.port import ReadBlocks
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.journal.compactions import CompactedFile
+from tarn.journal.epochs import BaseFile, Epoch
+from tarn.journal.names import PassName
+from tarn.journal.reading import FileFacts, PassSelector, Source, read_source
+
+__all__ = ["SOURCES", "judged", "read_row", "sources_frame"]
+
+SOURCES: Final = "at int, source binary"
+_TASKS_OF_SLOT: Final = 8
+
+
+class _Place(msgspec.Struct, frozen=True):
+    """A source; one of the fields is set."""
+
+    base: BaseFile | None = None
+    compacted: CompactedFile | None = None
+    drained: PassName | None = None
+
+
+class _Told(msgspec.Struct, frozen=True):
+    """What an executor found out about a file: its facts, or kind, reason and text of an error."""
+
+    facts: FileFacts | None = None
+    error: tuple[str, str, str] | None = None
+
+
+def sources_frame(spark: SparkSession, sources: Sequence[Source]) -> DataFrame:
+    """Returns a table of files (`SOURCES`), each with its position, spread over the tasks that read them."""
+    rows = [(at, msgspec.msgpack.encode(_place(source))) for at, source in enumerate(sources)]
+    slots = spark.sparkContext.defaultParallelism
+    pieces = max(1, min(len(rows), _TASKS_OF_SLOT * slots))
+    return spark.createDataFrame(rows, SOURCES, verifySchema=False).repartition(pieces)
+
+
+def _place(source: Source) -> _Place:
+    match source:
+        case BaseFile():
+            return _Place(base=source)
+        case CompactedFile():
+            return _Place(compacted=source)
+        case PassName():
+            return _Place(drained=source)
+
+
+async def read_row(
+    blocks: ReadBlocks, namespace: str, epoch: Epoch, source: bytes
+) -> tuple[bytes, pa.Table | None]:
+    """Reads the file of a row; returns what `judged` needs, and its rows; None: it is damaged or has gone.
+
+    Raises:
+        TarnError: CORRUPT: the file is one of a base. Any error of the store.
+    """
+    place = msgspec.msgpack.decode(source, type=_Place)
+    named = place.base or place.compacted or place.drained
+    assert named is not None
+    try:
+        facts, table = await read_source(blocks, namespace, epoch, named)
+    except TarnError as error:
+        if isinstance(named, BaseFile) or error.kind not in {Kind.CORRUPT, Kind.NOT_FOUND}:
+            raise
+        told = _Told(error=(error.kind.value, error.reason.value, error.message))
+        return msgspec.msgpack.encode(told), None
+    return msgspec.msgpack.encode(_Told(facts=facts)), table
+
+
+def judged(
+    told: Iterable[Any], sources: Sequence[Source], selector: PassSelector
+) -> tuple[list[int], list[FileFacts]]:
+    """Lets the selector judge files; returns the positions of those that do not count, and the facts of the others.
+
+    Args:
+        told: rows with `at` and `facts`, ascending by `at`.
+        sources: in the order that the selector needs.
+        selector: receives what counts and what does not.
+    """
+    left_out, facts = [], []
+    for row in told:
+        found = msgspec.msgpack.decode(row["facts"], type=_Told)
+        source = sources[row["at"]]
+        if found.error is not None:
+            kind, reason, text = found.error
+            selector.add_error(source, TarnError(Kind(kind), Reason(reason), text))
+        if found.facts is None or not selector.takes(source, found.facts):
+            left_out.append(row["at"])
+        else:
+            facts.append(found.facts)
+    return left_out, facts
