@@ -116,7 +116,8 @@ def _play_a_pull_request(browser: Browser, name: str) -> None:
     browser.go(f"/repositories/{name}/download?ref=main&path=data%2Flakes.csv")
     assert b"Ladoga" in browser.body
     browser.go(request)
-    browser.send("Revert the merge")
+    browser.send("Preview the undoing")
+    browser.send("Revert")
     browser.go(f"/repositories/{name}/download?ref=main&path=data%2Flakes.csv")
     assert b"Victoria" in browser.body
 

@@ -377,6 +377,57 @@ async def test_a_configured_s3_url_is_shown(user: WebUser, monkeypatch: pytest.M
         assert f'endpoint_url="{shown}"' in (await user.page(f"{LAKE}/connect")).text
 
 
+async def test_a_download_leads_to_the_s3_endpoint_that_browsers_reach(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = user.rest.endpoint
+
+    async def sent_to(s3: S3Endpoint, path: str = "in/a&b.html", status: int = 303) -> str:
+        monkeypatch.setattr(endpoint, "_backend", replace(endpoint._backend, s3=s3))
+        answer = await user.get(to_repository("lake", "download", ref="main", path=path))
+        assert answer.status == status
+        return answer.headers.get("location", "")
+
+    for path in ("in/a&b.html", "../b", "./b", "in/.b"):
+        await put(user, path)
+    secret = user.rest.service.admin_key[1]
+    for url, host in (
+        ("https://S3.example", "s3.example"),
+        ("https://s3.example:443", "s3.example"),
+        ("https://s3.example:90", "s3.example:90"),
+    ):
+        target = await sent_to(S3Endpoint(url))
+        assert target.startswith(f"https://{host}/lake/main/in/a%26b.html?X-Amz-Algorithm=")
+        assert "&X-Amz-Expires=60&" in target
+        assert secret not in target
+        assert "https://" in await sent_to(S3Endpoint(url), "in/.b")
+        # Browsers resolve such a path; the bytes go through this process, as without a known endpoint.
+        assert not await sent_to(S3Endpoint(url), "../b", 200)
+        assert not await sent_to(S3Endpoint(url), "./b", 200)
+        # What cannot be read is a page of this interface.
+        assert not await sent_to(S3Endpoint(url), "nowhere", 404)
+    assert not await sent_to(S3Endpoint(), status=200)
+    # The page may have TLS before this process, and then a browser stops a download without.
+    assert not await sent_to(S3Endpoint("http://s3.example"), status=200)
+
+
+async def test_no_link_is_signed_for_a_reader_of_nothing(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = user.rest.endpoint
+    monkeypatch.setattr(
+        endpoint, "_backend", replace(endpoint._backend, s3=S3Endpoint("https://s3.example"))
+    )
+    await put(user, "a")
+    service = user.rest.service
+    await service.auth.create_user(service.admin, "eve", [])
+    made = await service.auth.create_credential(service.admin, user_id="eve")
+    stranger = WebUser(user.rest)
+    await stranger.sign_in(pair=(made.credential.access_key_id, made.secret_access_key))
+    answer = await stranger.get(f"{LAKE}/download?ref=main&path=a")
+    assert (answer.status, answer.headers.get("location")) == (403, None)
+
+
 @pytest.mark.parametrize("name", NAMES)
 async def test_names_of_users_are_text_everywhere(user: WebUser, name: str) -> None:
     await put(user, name)

@@ -48,7 +48,7 @@ OTHERS = {
     "template", "checksum_algorithm", "is_full_object_checksum", "upload_id", "part", "after_part_number", "is_erasure",
     "after_path", "after_upload_id", "manifest_hash", "claim", "entry", "condition",
     "symmetric", "since", "until", "committer", "prefixes", "author_time",
-    "choices", "default_side", "squash", "fast_forward_only", "parent_number", "expected_commit_id", "force",
+    "choices", "default_side", "squash", "fast_forward_only", "parent_number", "is_revert", "expected_commit_id", "force",
     "from_merge_base", "names_only", "is_background",
     "if_match", "rules_json", "hidden_patterns", "protections", "read_only", "include_hidden", "expected_branch_id",
     "restore_id", "lines", "modify_time",
@@ -252,6 +252,9 @@ async def test_a_merge_needs_read_permission_for_its_source_and_write_for_its_br
         assert await reason_of(graveler.merge(eve, "lake", SANDBOX, ref)) is denied
         assert await reason_of(graveler.preview_merge(eve, "lake", SANDBOX, ref)) is denied
         assert await reason_of(graveler.preview_merge(eve, "lake", ref, SANDBOX)) is denied
+        for sides in ((SANDBOX, ref), (ref, SANDBOX)):
+            asked = graveler.preview_pick(eve, "lake", *sides, is_revert=True)
+            assert await reason_of(asked) is denied
         assert await reason_of(graveler.find_merge_base(eve, "lake", SANDBOX, ref)) is denied
         assert await reason_of(graveler.find_merge_base(eve, "lake", ref, SANDBOX)) is denied
         assert await reason_of(graveler.cherry_pick(eve, "lake", SANDBOX, ref)) is denied

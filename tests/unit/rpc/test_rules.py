@@ -60,6 +60,7 @@ FOR_SERVICES = {
     "tarn.auth.v1.AuthorizationService.Operate.begin_web_session": {"api"},
     "tarn.auth.v1.AuthorizationService.Operate.authorize_web_session": {"api"},
     "tarn.auth.v1.AuthorizationService.Operate.end_web_session": {"api"},
+    "tarn.auth.v1.AuthorizationService.Operate.sign_download": {"api"},
 }
 
 
@@ -107,6 +108,7 @@ def test_what_issues_a_credential_to_a_service_is_marked_for_the_audit_log() -> 
         "AuthorizationService.Operate.authorize_signature_v2",
         "AuthorizationService.Operate.begin_web_session",
         "AuthorizationService.Operate.authorize_web_session",
+        "AuthorizationService.Operate.sign_download",
     }
 
 

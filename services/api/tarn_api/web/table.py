@@ -82,6 +82,8 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.compare", "GET", f"{_OF}/compare", comparing.compare),
     ("web.mergePreview", "GET", f"{_OF}/merge", comparing.preview),
     ("web.merge", "POST", f"{_OF}/merge", comparing.merge),
+    ("web.revertPreview", "GET", f"{_OF}/revert", commits.preview_revert),
+    ("web.cherryPickPreview", "GET", f"{_OF}/cherry-pick", commits.preview_cherry_pick),
     ("web.revert", "POST", f"{_OF}/revert", commits.revert),
     ("web.cherryPick", "POST", f"{_OF}/cherry-pick", commits.cherry_pick),
     ("web.movePreview", "GET", f"{_OF}/move", heads.preview),
@@ -144,7 +146,6 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.closePull", "POST", f"{_PULL}/close", pull.close),
     ("web.reopenPull", "POST", f"{_PULL}/reopen", pull.reopen),
     ("web.mergePull", "POST", f"{_PULL}/merge", pull.merge),
-    ("web.undoPull", "POST", f"{_PULL}/undo", pull.undo),
 )
 
 PAGE_HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(

@@ -6,7 +6,7 @@ run only the script and the style sheet that carry their nonce, so that neither 
 
 from __future__ import annotations
 
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
 from starlette.responses import Response
@@ -22,6 +22,7 @@ from tarn.objects.headers import stored_headers
 from tarn.objects.incoming import BodyTooLargeError, StreamedBody
 from tarn.objects.writing import store_object
 from tarn_api.bodies import file_of_form, received
+from tarn_api.browsers import is_local
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
 from tarn_api.operations.reading import get_object
@@ -45,11 +46,20 @@ class UploadAt(Struct, kw_only=True):
 
 
 async def download(context: Context, at: ObjectAt) -> Response:
-    """Sends an object, or a range of it, to be stored as a file."""
+    """Sends a browser to the S3 endpoint for an object, to be stored as a file; or sends the object, or a range of it.
+
+    The object is looked up first: whoever may not read it, or misspells it, gets a page and not an answer of S3.
+    """
+    if (host := _s3_host(context, at.path)) and context.request.method == "GET":
+        await context.graveler.lookup(context.read(), at.repository, at.ref, at.path)
+        if target := await _signed(context, at, host):
+            return redirect(f"{urlsplit(context.backend.s3.url).scheme}://{host}{target}")
     asked = op.GetObject(repository=at.repository, ref=at.ref, path=at.path)
     answer = await get_object(context, asked)
     answer.headers["Content-Type"] = "application/octet-stream"
-    answer.headers["Content-Disposition"] = _attachment(at.path)
+    answer.headers["Content-Disposition"] = (
+        f"attachment; filename*=UTF-8''{quote(_file_name(at.path), safe='')}"
+    )
     return answer
 
 
@@ -125,8 +135,44 @@ def _path_of(prefix: str, path: str, filename: str) -> str:
     return prefix[: prefix.rfind("/") + 1] + filename.replace("\\", "/").rpartition("/")[2]
 
 
-def _attachment(path: str) -> str:
-    """Returns the header that names the file of a download, without what a name of a file cannot have."""
+def _s3_host(context: Context, path: str) -> str:
+    """Returns the host of the S3 endpoint at which a browser gets an object; empty if it gets it here.
+
+    Browsers follow no link from a page with TLS to a download without, and they resolve `.` and `..` in paths.
+    """
+    url = urlsplit(context.backend.s3.url)
+    is_reachable = url.scheme == "https" or (url.scheme == "http" and is_local(context.request))
+    if not is_reachable or {".", ".."} & set(path.split("/")):
+        return ""
+    default = ":443" if url.scheme == "https" else ":80"
+    return url.netloc.lower().removesuffix(default)
+
+
+async def _signed(context: Context, at: ObjectAt, host: str) -> str:
+    """Returns path and query of a link that auth has signed for the caller; empty if it signs none.
+
+    Raises:
+        TarnError: auth refuses the caller, or gives no answer.
+    """
+    try:
+        return await context.backend.auth.sign_download(
+            context.read(),
+            host=host,
+            region=context.backend.s3.region,
+            repository=at.repository,
+            ref=at.ref,
+            path=at.path,
+            file_name=_file_name(at.path),
+        )
+    except TarnError as error:
+        # A session key cannot sign so, and auth of the last release cannot at all: the bytes go through this process.
+        if error.reason not in (Reason.ACCESS_DENIED, Reason.NOT_IMPLEMENTED):
+            raise
+        return ""
+
+
+def _file_name(path: str) -> str:
+    """Returns the name of the file of a download, without what a name of a file cannot have."""
     name = path.rstrip("/").rpartition("/")[2]
     shown = "".join(each for each in name if each.isprintable() and each not in '\\/:*?"<>|')
-    return f"attachment; filename*=UTF-8''{quote(shown.strip('. ') or 'object', safe='')}"
+    return shown.strip(". ") or "object"

@@ -23,7 +23,6 @@ from tarn_api.forms import Form
 from tarn_api.web import links
 from tarn_api.web.changes import Folders, folders_of
 from tarn_api.web.page import Crumb, Page, redirect, render
-from tarn_api.web.pages.commits import applied
 from tarn_api.web.pages.pulls import STATE_NAMES
 from tarn_api.web.place import PAGE_SIZE, way_to
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
@@ -41,7 +40,6 @@ __all__ = [
     "reopen",
     "review",
     "show",
-    "undo",
 ]
 
 _VERDICTS: Final = {
@@ -445,25 +443,6 @@ async def reopen(context: Context, at: PullAt, form: Form) -> Response:
     async with _shown_again(context, at, form):
         await context.graveler.reopen_pull_request(context.change(), at.repository, at.pull)
     return _back(at)
-
-
-async def undo(context: Context, at: PullAt, form: Form) -> Response:
-    """Reverts the merge of the request on its destination, and goes to the new commit."""
-    del form
-    found = await context.graveler.get_pull_request(context.read(), at.repository, at.pull)
-    pull = found.pull_request
-    if not pull.merge_commit_id:
-        text = f"pull request {pull.pull_request_id} is not merged; there is nothing to undo"
-        raise ApiError(400, text, reason="INVALID_ARGUMENT")
-    sides = await _sides(context, at.repository, pull)
-    return await applied(
-        context,
-        at.repository,
-        pull.destination_branch_id,
-        pull.merge_commit_id,
-        context.graveler.revert,
-        parent_number=1 if sides.parents > 1 else 0,
-    )
 
 
 def _back(at: PullAt) -> Response:
