@@ -219,6 +219,7 @@ def test_the_past_is_seen_and_brought_back(lake_server: RestServer) -> None:
 
     # The merge is undone, the branch moved back, and a deleted branch restored.
     browser.go(f"/repositories/{name}/commits/main")
+    browser.send("Preview the revert")
     browser.send("Revert")
     assert read() == b"of main"
     browser.go(f"/repositories/{name}/branches")

@@ -21,21 +21,23 @@ pytestmark = [pytest.mark.beyond_the_peer, pytest.mark.timeout(300)]
 
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RestServer]:
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        s3 = f"127.0.0.1:{free.getsockname()[1]}"
-    port = s3.rpartition(":")[2]
+    # The address of the S3 endpoint is known before it listens.
+    with socket.socket() as free, socket.socket() as other:
+        for each in (free, other):
+            each.bind(("127.0.0.1", 0))
+        port, api = (each.getsockname()[1] for each in (free, other))
+    s3 = f"http://127.0.0.1:{port}"
     supervisor = launch(
         tmp_path / "data",
-        *("--port", port, "--rpc-port", "0", "--workers", "1"),
-        environment={"TARN_API_S3_URL": f"http://{s3}"},
+        *("--port", str(port), "--rpc-port", "0", "--workers", "1"),
+        environment={"TARN_API_S3_URL": s3, "TARN_API_LISTEN_ADDRESS": f"127.0.0.1:{api}"},
     )
     tarn = RunningTarn("single", tmp_path / "data", tmp_path / "credentials", supervisor)
     try:
         wait_until_up(tarn)
         set_up(tarn)
         key, secret = tarn.access_key_id, tarn.secret_access_key
-        yield RestServer("tarn", tarn.state()["api"], key, secret, f"http://{s3}")
+        yield RestServer("tarn", tarn.state()["api"], key, secret, s3)
     finally:
         stop(tarn)
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 import pytest
+from rest_service import Answer
 from web_pages import WebPage, WebUser
 
 from tarn.core.printable import printable
@@ -217,25 +218,45 @@ async def test_a_merge_is_compared_with_each_parent(user: WebUser) -> None:
     assert page.rows("Changes")[0][:2] == ["changed", "a"]
 
 
-async def test_a_merge_that_takes_long_leads_to_its_task(
-    user: WebUser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It goes on without the page, which shows how far it is, and then its commit."""
-    await diverged(user, "a")
-    page = await user.page(f"{LAKE}/merge?source=dev&destination=main")
-    monkeypatch.setattr("tarn_api.web.pages.comparing._WAIT_MS", 0)
-    fields = page.form_of("Merge into main") | {"side": "source"}
-    answer = await user.post(fields.pop("action"), fields)
+async def ends(user: WebUser, answer: Answer) -> WebPage:
+    """The page of the task to which a form has led, once the task has ended."""
     assert answer.status == 303
     target = answer.headers["location"]
     assert target.startswith(f"{LAKE}/task?task=")
-    task = target.partition("=")[2]
-    service = user.rest.service
+    service, task = user.rest.service, target.partition("=")[2]
     await service.graveler.wait_task(service.admin, "lake", task, timeout_ms=10_000)
     page = await user.page(target)
     assert "succeeded" in page.text
     assert page.root.xpath(f"//a[contains(@href, '{await head_of(user)}')]")
+    # Whoever left it finds it again.
+    assert target in (await user.page(f"{LAKE}/tasks")).links
+    return page
+
+
+async def test_work_that_takes_long_leads_to_its_task(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on without the page, which shows how far it is, and then its commit."""
+    await diverged(user, "a")
+    monkeypatch.setattr("tarn_api.web.starting._WAIT_MS", 0)
+    page = await user.page(f"{LAKE}/merge?source=dev&destination=main")
+    fields = page.form_of("Merge into main") | {"side": "source"}
+    assert "Kindmerge" in (await ends(user, await user.post(fields.pop("action"), fields))).text
     assert await read(user, "a") == b"dev\n"
+    await put(user, "b", b"x")
+    fields = {"branch": "main", "message": "Slow"}
+    assert "Kindcommit" in (await ends(user, await user.post(f"{LAKE}/commit", fields))).text
+    await user.post(f"{LAKE}/branches", {"name": "asked", "source": "main"})
+    await put(user, "c", b"x", "asked")
+    monkeypatch.undo()
+    await commit(user, "c", "asked")
+    monkeypatch.setattr("tarn_api.web.starting._WAIT_MS", 0)
+    fields = {"source": "asked", "destination": "main", "title": "C"}
+    request = (await user.post(f"{LAKE}/pulls", fields)).headers["location"]
+    action, fields = (await user.page(request)).form("Merge into main")
+    page = await ends(user, await user.post(action, fields))
+    assert "Kindmerge of a pull request" in page.text
+    assert "Merged by" in (await user.page(request)).text
 
 
 async def test_branches_and_tags_are_made_at_a_commit(user: WebUser) -> None:

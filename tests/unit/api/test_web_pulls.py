@@ -345,7 +345,7 @@ async def test_a_merge_whose_answer_was_lost_is_not_called_refused(
 
     await asked(ann)
     page = await ann.page(FIRST)
-    monkeypatch.setattr(ann.rest.service.graveler, "merge_pull_request", lost)
+    monkeypatch.setattr(ann.rest.service.graveler, "start_pull_request_merge", lost)
     answer = await send(ann, page, "merge")
     assert answer.status == 500
     assert b"it may have been done" in answer.body

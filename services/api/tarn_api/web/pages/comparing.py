@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Final
-
 from msgspec import Struct
 from starlette.responses import Response
 
 from tarn.core.errors import TarnError
-from tarn.rpc.wire.errors import error_from_operation
 from tarn_api.context import Context
 from tarn_api.forms import Form
 from tarn_api.web import links
@@ -17,12 +14,10 @@ from tarn_api.web.choices import Missing, missing_of, refs_offered
 from tarn_api.web.conflicts import CONFLICTS_MAX, choices_of, conflict_rows, side_of
 from tarn_api.web.page import Crumb, Page, redirect, render
 from tarn_api.web.place import RepositoryAt, require_head, way_to
+from tarn_api.web.starting import ended_or_started
 from tarn_proto.graveler.v1 import merge_service_pb2 as pb
 
 __all__ = ["CompareAt", "MergeAt", "compare", "merge", "preview"]
-
-_WAIT_MS: Final = 10_000
-"""A merge is a task, so a large one goes on while its page shows how far it is."""
 
 
 class CompareAt(Struct, kw_only=True):
@@ -110,14 +105,7 @@ async def merge(context: Context, at: RepositoryAt, form: Form) -> Response:
         default_side=side,
         squash=bool(form.get("squash")),
     )
-    task = await context.graveler.start_merge(
-        context.change(),
-        wanted,
-        task_id=context.objects.ids.uuid7().hex(),
-        timeout_ms=_WAIT_MS,
-    )
-    if task.HasField("error"):
-        raise error_from_operation(task.error)
+    task = await ended_or_started(context, context.graveler.start_merge, wanted)
     made = task.merge.commit.commit_id
     if not made:
         return redirect(links.to_repository(at.repository, "task", task=task.task_id))
