@@ -176,6 +176,11 @@ def test_explore(browser: Browser, lake_server: RestServer, state: Any) -> None:
         page.get_by_role("link", name="<b>&.txt").click()
         expect(page.get_by_label("Preview of the text")).to_have_text("dropped")
         page.get_by_role("link", name=place.rpartition("/")[2]).click()
+        page.get_by_text("New folder…").click()
+        page.get_by_label("Name of the folder in the top folder").fill("made")
+        page.get_by_role("button", name="Make the folder").click()
+        expect(page.get_by_role("row", name="(the folder itself)")).to_be_visible()
+        page.get_by_role("link", name=place.rpartition("/")[2]).click()
         # By keys alone: past the head of the page, into a folder, to a table.
         page.keyboard.press("Tab")
         expect(page.get_by_text("Skip to the content")).to_be_focused()

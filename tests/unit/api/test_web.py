@@ -554,6 +554,21 @@ async def test_an_upload_goes_into_the_folder_under_the_name_of_the_file(user: W
     assert (await user.upload(target, "", b"", path="")).status == 400
 
 
+async def test_a_folder_is_made_and_stays(user: WebUser) -> None:
+    await put(user, "data/a")
+    page = await user.page(f"{LAKE}/objects?ref=main&prefix=data/")
+    made = [await user.fill(page, "Make the folder", name="new & <b>") for _ in range(2)]
+    assert [each.status for each in made] == [303, 303], "one that is there stays"
+    inside = await user.page(made[0].headers["location"])
+    assert [row[0] for row in inside.rows()] == ["(the folder itself)"]
+    page = await user.page(f"{LAKE}/objects?ref=main&prefix=data/")
+    assert [row[0] for row in page.rows()] == ["a", "new & <b>/"]
+    await user.upload(inside.root.xpath("string(//form[@id='upload']/@action)"), "b.txt", b"x")
+    assert await user.rest.service.size("main", "data/new & <b>/b.txt") == 1
+    answer = await user.fill(page, "Make the folder", name="/")
+    assert answer.status == 400
+
+
 async def test_branches_and_tags_are_made_and_deleted(user: WebUser) -> None:
     for kind in ("branches", "tags"):
         answer = await user.post(f"{LAKE}/{kind}", {"name": f"one-{kind}", "source": "main"})
@@ -627,7 +642,7 @@ async def test_each_page_has_a_title_a_way_and_labels(user: WebUser) -> None:
         query = (
             "?ref=main&path=a%2Fb.csv&branch=main&left=main&right=main&source=main&destination=main"
         )
-        query += f"&id=root&task={task.task_id}"
+        query += f"&id=root&commit=main&task={task.task_id}"
         leads_on = page.id in ("web.repository", "web.account")
         found = None if leads_on else await user.page(target + query)
         if found is None:

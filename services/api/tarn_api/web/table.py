@@ -73,6 +73,7 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.deleteObject", "POST", f"{_OF}/objects/delete", objects.delete),
     ("web.download", "GET", f"{_OF}/download", content.download),
     ("web.picture", "GET", f"{_OF}/picture", content.picture),
+    ("web.makeFolder", "POST", f"{_OF}/folders", content.make_folder),
     ("web.upload", "POST", f"{_OF}/upload", content.upload),
     ("web.uncommitted", "GET", f"{_OF}/commit", history.uncommitted),
     ("web.commit", "POST", f"{_OF}/commit", history.commit),

@@ -6,6 +6,7 @@ run only the script and the style sheet that carry their nonce, so that neither 
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
 from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
@@ -15,24 +16,26 @@ from tarn.core.access.actions import Action, object_resource
 from tarn.core.condition import UNCONDITIONAL, WriteCondition
 from tarn.core.entry import unpack
 from tarn.core.errors import Reason, TarnError
-from tarn.core.ids import parse_branch_id, parse_path
+from tarn.core.ids import BranchId, parse_branch_id, parse_path
 from tarn.core.printable import printable
 from tarn.objects.forms import is_form
 from tarn.objects.headers import stored_headers
-from tarn.objects.incoming import BodyTooLargeError, StreamedBody
+from tarn.objects.incoming import BodyTooLargeError, IncomingBody, StreamedBody
 from tarn.objects.writing import store_object
 from tarn_api.bodies import file_of_form, received
 from tarn_api.browsers import is_local
 from tarn_api.context import Context
 from tarn_api.errors import ApiError
+from tarn_api.forms import Form
 from tarn_api.operations.reading import get_object
 from tarn_api.web import links
 from tarn_api.web.page import redirect
 from tarn_api.web.pages.objects import ObjectAt, read_begin
+from tarn_api.web.place import RepositoryAt
 from tarn_api.web.previews import PICTURE_BYTES_MAX, picture_type
 from tarn_rest import operations as op
 
-__all__ = ["UploadAt", "download", "picture", "upload"]
+__all__ = ["UploadAt", "download", "make_folder", "picture", "upload"]
 
 _PICTURE_BEGIN = 16
 
@@ -100,17 +103,7 @@ async def upload(context: Context, at: UploadAt) -> Response:
     small = context.objects.bounds.small_body_bytes
     try:
         body = await StreamedBody.begun(file.pieces, bytes_max=bounds.bytes_max, small=small)
-        await store_object(
-            context.objects,
-            context,
-            at.repository,
-            branch,
-            path,
-            body,
-            stored_headers(file.content_type),
-            condition=condition,
-            operation=context.objects.ids.uuid7().hex() if condition else "",
-        )
+        await _store(context, at.repository, branch, path, body, file.content_type, condition)
     except BodyTooLargeError as error:
         raise ApiError(413, error.message, reason="TOO_LARGE") from error
     except TarnError as error:
@@ -120,6 +113,55 @@ async def upload(context: Context, at: UploadAt) -> Response:
         raise ApiError(412, text, reason=error.reason.value) from error
     parent = path[: path.rfind("/") + 1]
     return redirect(links.to_repository(at.repository, "objects", ref=branch, prefix=parent))
+
+
+async def make_folder(context: Context, at: RepositoryAt, form: Form) -> Response:
+    """Makes an empty folder as S3 clients do, by an empty object whose path ends with a slash; and goes there. One that
+    is there already stays."""
+    branch = parse_branch_id(form.need("branch", "the branch"))
+    name = form.need("name", "the name of the folder").strip("/")
+    if not name:
+        raise ApiError(400, "a folder needs a name", reason="INVALID_ARGUMENT")
+    path = parse_path(f"{form.get('prefix', '')}{name}/")
+    context.trace.values = {"repository": at.repository, "branch": branch, "path": path}
+    context.require_write(at.repository, branch, path)
+    try:
+        body = await StreamedBody.begun(_nothing(), bytes_max=0, small=1)
+        absent = WriteCondition(if_none_match=True)
+        await _store(context, at.repository, branch, path, body, "application/x-directory", absent)
+    except TarnError as error:
+        if error.reason is not Reason.PRECONDITION_FAILED:
+            raise
+    return redirect(links.to_repository(at.repository, "objects", ref=branch, prefix=path))
+
+
+async def _nothing() -> AsyncIterator[bytes]:
+    """The body of an empty object."""
+    empty: tuple[bytes, ...] = ()
+    for piece in empty:
+        yield piece
+
+
+async def _store(
+    context: Context,
+    repository: str,
+    branch: BranchId,
+    path: str,
+    body: IncomingBody,
+    content_type: str,
+    condition: WriteCondition,
+) -> None:
+    await store_object(
+        context.objects,
+        context,
+        repository,
+        branch,
+        path,
+        body,
+        stored_headers(content_type),
+        condition=condition,
+        operation=context.objects.ids.uuid7().hex() if condition else "",
+    )
 
 
 def _path_of(prefix: str, path: str, filename: str) -> str:
