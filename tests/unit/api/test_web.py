@@ -273,7 +273,7 @@ async def test_a_change_whose_answer_was_lost_is_not_called_refused(
     async def lost(*_: object, **__: object) -> None:
         raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, "the answer was lost")
 
-    monkeypatch.setattr(user.rest.service.graveler, "create_commit", lost)
+    monkeypatch.setattr(user.rest.service.graveler, "start_commit", lost)
     answer = await user.post(f"{LAKE}/commit", {"branch": "main", "message": "m"})
     assert answer.status == 500
     assert b"it may have been done" in answer.body
