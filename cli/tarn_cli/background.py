@@ -74,6 +74,8 @@ def task_record(task: Task) -> Record:
         record |= {"error": task.error.reason, "message": task.error.message}
     if task.WhichOneof("result") == "merge":
         record["commit"] = task.merge.commit.commit_id
+    if task.WhichOneof("result") == "commit":
+        record["commit"] = task.commit.commit_id
     if task.WhichOneof("result") == "preview":
         counts = task.preview.counts
         record |= {

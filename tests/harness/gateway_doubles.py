@@ -613,6 +613,11 @@ class FakeAuth:
     ) -> auth_pb.EndWebSessionResult:
         raise NotImplementedError
 
+    async def sign_download(
+        self, request: auth_pb.SignDownload, call: Call
+    ) -> auth_pb.SignDownloadResult:
+        raise NotImplementedError
+
     @staticmethod
     def _secret(request: auth_pb.AuthorizeKey | auth_pb.AuthorizeSignatureV2) -> str:
         if request.session_token_digest:

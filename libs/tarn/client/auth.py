@@ -179,6 +179,45 @@ class AuthClient:
         with self._asking(call) as asking:
             await self._authorization_service.end_web_session(request, asking)
 
+    async def sign_download(
+        self,
+        call: Call,
+        *,
+        host: str,
+        region: str,
+        repository: str,
+        ref: str,
+        path: str,
+        file_name: str,
+    ) -> str:
+        """Returns path and query of a link by which the caller's browser downloads an object from the S3 endpoint
+        within 60 seconds; a secret until then. What the user may read is decided when the link is used.
+
+        Args:
+            call: of the caller whose key pair signs.
+            host: of the S3 endpoint, as browsers send it.
+            region: of the S3 endpoint.
+            repository: of the object.
+            ref: of the object.
+            path: of the object.
+            file_name: under which the browser stores it.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID; DENIED, ACCESS_DENIED: the caller has a session key;
+                INVALID, INVALID_ARGUMENT.
+        """
+        request = authorization_pb.SignDownload(
+            caller_token=call.caller_token,
+            host=host,
+            region=region,
+            repository=repository,
+            ref=ref,
+            path=path,
+            file_name=file_name,
+        )
+        with self._asking(call) as asking:
+            return (await self._authorization_service.sign_download(request, asking)).target
+
     async def list_web_sessions(
         self, call: Call, *, user_id: str = ""
     ) -> Sequence[session_pb.WebSession]:

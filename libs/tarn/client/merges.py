@@ -171,6 +171,38 @@ class MergeClient(RpcClient):
         )
         return await self._merge_service.PreviewMerge(request, call)
 
+    async def preview_pick(
+        self,
+        call: Call,
+        repository_id: str,
+        destination_ref: str,
+        ref: str,
+        *,
+        is_revert: bool,
+        parent_number: int = 0,
+        page_size: int = 0,
+    ) -> pb.PreviewMergeResponse:
+        """Returns what the revert or the cherry-pick of a commit would change, without making it; as `preview_merge`.
+
+        Args:
+            call: context of the call.
+            repository_id: the repository.
+            destination_ref: the ref that would take the new commit.
+            ref: of the commit.
+            is_revert: whether it would be undone; otherwise it would be applied.
+            parent_number: of the parent, from 1, with which a merge commit is compared; 0 for other commits.
+            page_size: most conflicts that are listed, at most 1,000; 0 for 100.
+        """
+        request = pb.PreviewPickRequest(
+            repository_id=repository_id,
+            destination_ref=destination_ref,
+            ref=ref,
+            is_revert=is_revert,
+            parent_number=parent_number,
+            page_size=page_size,
+        )
+        return (await self._merge_service.PreviewPick(request, call)).preview
+
     async def all_conflicts(
         self,
         new_call: Callable[[], Call],

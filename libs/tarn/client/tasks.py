@@ -8,7 +8,9 @@ from tarn.client.rpc_client import RpcClient
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.rpc.client.transport import Transport
 from tarn.rpc.wire.call import Call
+from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
+from tarn_proto.graveler.v1 import pull_request_service_pb2 as pull_pb
 from tarn_proto.graveler.v1 import task_service_pb2 as pb
 from tarn_proto.graveler.v1.task_service_rpc import TaskServiceClient
 
@@ -69,6 +71,32 @@ class TaskClient(RpcClient):
         request = pb.StartPreviewRequest(task_id=task_id, preview=preview, timeout_ms=timeout_ms)
         answer = await self._task_service.StartPreview(request, call)
         return answer.task
+
+    async def start_commit(
+        self,
+        call: Call,
+        commit: commit_pb.CreateCommitRequest,
+        *,
+        task_id: str = "",
+        timeout_ms: int = 0,
+    ) -> pb.Task:
+        """Starts a commit; returns its task. Arguments and errors as for `start_merge`."""
+        request = pb.StartCommitRequest(task_id=task_id, commit=commit, timeout_ms=timeout_ms)
+        return (await self._task_service.StartCommit(request, call)).task
+
+    async def start_pull_request_merge(
+        self,
+        call: Call,
+        merge: pull_pb.MergePullRequestRequest,
+        *,
+        task_id: str = "",
+        timeout_ms: int = 0,
+    ) -> pb.Task:
+        """Starts the merge of a pull request; returns its task. Arguments and errors as for `start_merge`."""
+        request = pb.StartPullRequestMergeRequest(
+            task_id=task_id, merge=merge, timeout_ms=timeout_ms
+        )
+        return (await self._task_service.StartPullRequestMerge(request, call)).task
 
     async def start_once(
         self,

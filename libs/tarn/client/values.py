@@ -493,10 +493,21 @@ class Task:
             sent.done_count,
             sent.total_count,
             sent.run_count,
-            Commit.of(sent.merge.commit) if result == "merge" else None,
+            _commit_in(sent),
             MergePreview.of(sent.preview) if result == "preview" else None,
             call_error(error_from_operation(sent.error), about) if has_error else None,
         )
+
+
+def _commit_in(sent: task_service_pb2.Task) -> Commit | None:
+    """The commit that a task has made."""
+    match sent.WhichOneof("result"):
+        case "merge":
+            return Commit.of(sent.merge.commit)
+        case "commit":
+            return Commit.of(sent.commit)
+        case _:
+            return None
 
 
 class CompactionOutcome(enum.Enum):

@@ -357,8 +357,9 @@ class Api:
     )
     s3_url: str = setting(
         "",
-        "URL of the S3 endpoint that the web interface shows; empty: the host of the page, with the port of "
-        "`gateways.s3.listen_address`.",
+        "URL of the S3 endpoint that the web interface shows, and from which browsers download objects; empty: it "
+        "shows the host of the page with the port of `gateways.s3.listen_address`, and sends the bytes itself. A URL "
+        "without TLS is for browsers of the same machine only.",
         Form(
             r"(https?://[A-Za-z0-9.\-:\[\]]+/?)?", "an http or https URL without a path, or empty"
         ),

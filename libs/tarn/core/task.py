@@ -75,6 +75,8 @@ class TaskKind(enum.Enum):
 
     MERGE = "merge"
     PREVIEW = "preview"
+    COMMIT = "commit"
+    PULL_REQUEST_MERGE = "pull_request_merge"
 
 
 class TaskState(enum.Enum):

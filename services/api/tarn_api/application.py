@@ -30,6 +30,7 @@ from tarn_api.feed.feeds import Feeds
 from tarn_api.http import HttpServer
 from tarn_api.rpcs import Rpcs
 from tarn_api.traces import Traces
+from tarn_api.web.page import compile_templates
 
 __all__ = ["ApiApplication"]
 
@@ -133,6 +134,7 @@ class ApiApplication:
         )
         if self._own_rates is not None:
             self._tasks.spawn(self._own_rates.run())
+        self._tasks.spawn(compile_templates())
         if self._listens is not None:
             self._listens("api", address_of(settings.host, self._port))
         return self

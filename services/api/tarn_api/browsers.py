@@ -21,6 +21,7 @@ __all__ = [
     "ended_cookie_header",
     "is_browser",
     "is_from_here",
+    "is_local",
     "refuse_other_sites",
     "secret_of",
 ]
@@ -103,10 +104,10 @@ def refuse_other_sites(request: Request) -> None:
 
 def _name(request: Request) -> str:
     """Returns the name of the cookie: browsers take `__Host-` over TLS only, from this host only."""
-    return _LOCAL_NAME if _is_local(request) else SECURE_NAME
+    return _LOCAL_NAME if is_local(request) else SECURE_NAME
 
 
-def _is_local(request: Request) -> bool:
+def is_local(request: Request) -> bool:
     """Whether a request comes from this machine without TLS, and asks for it by a name of the loopback."""
     host = request.headers.get("host", "").lower()
     name, _, port = host.rpartition(":")

@@ -82,6 +82,7 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
             section.s3_url.rstrip("/"),
             int(s3.listen_address.rpartition(":")[2]),
             s3.tls.cert is not None,
+            s3.region,
         ),
         audit_folder=config.audit.folder if config.audit.output == "file" else None,
     )

@@ -36,11 +36,13 @@ class S3Endpoint:
         url: of the endpoint; empty: it has the host of the page.
         port: of the endpoint, if there is no URL.
         is_tls: whether it speaks TLS, if there is no URL.
+        region: that clients sign for.
     """
 
     url: str = ""
     port: int = 8000
     is_tls: bool = False
+    region: str = "us-east-1"
 
 
 @dataclass(frozen=True, slots=True)

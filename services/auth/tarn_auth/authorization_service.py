@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tarn_auth.authorizer import Authorizer
+from tarn_auth.download_links import DownloadLinks
 from tarn_auth.gate import ServiceCaller
 from tarn_auth.messages import to_grant
 from tarn_auth.web_sessions import WebSessions
@@ -17,6 +18,7 @@ class AuthorizationService:
     def __init__(self, authorizer: Authorizer, web_sessions: WebSessions) -> None:
         self._authorizer = authorizer
         self._web_sessions = web_sessions
+        self._download_links = DownloadLinks(authorizer)
 
     async def authorize_key(
         self, request: pb.AuthorizeKey, caller: ServiceCaller
@@ -77,3 +79,18 @@ class AuthorizationService:
         """Ends the session of a browser."""
         await self._web_sessions.end(request.digest)
         return pb.EndWebSessionResult()
+
+    async def sign_download(
+        self, request: pb.SignDownload, caller: ServiceCaller
+    ) -> pb.SignDownloadResult:
+        """Returns a link to one object for a browser."""
+        target = await self._download_links.sign(
+            request.caller_token,
+            request.host,
+            request.region,
+            request.repository,
+            request.ref,
+            request.path,
+            request.file_name,
+        )
+        return pb.SignDownloadResult(target=target)

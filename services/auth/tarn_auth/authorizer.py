@@ -178,6 +178,24 @@ class Authorizer:
         self._uses.note(holder.credential, KeyUse.S3)
         return self.grant(holder, KeyUse.S3)
 
+    async def sign_for(self, token: str, region: str) -> tuple[AccessKeyId, int, bytes]:
+        """Returns the key pair behind a caller token, as stored now, the time in Unix seconds, and the signing key of
+        this day for S3. The signing key is for this process: it signs as the user, and leaves auth for gateways only.
+
+        Raises:
+            TarnError: UNAUTHENTICATED, CALLER_TOKEN_INVALID; DENIED, ACCESS_DENIED: the token is that of a session key,
+                whose requests carry a token that auth does not keep; INVALID for a region.
+        """
+        now_s = self._clock.now_us() // 1_000_000
+        date = dt.datetime.fromtimestamp(now_s, dt.UTC).strftime("%Y%m%d")
+        self._check_scope(date, region, "s3")
+        holder = await self.holder_of(token)
+        if holder.session is not None:
+            text = "auth signs nothing for a session key; sign in with a key pair"
+            raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, text)
+        secret = self._credentials.open(holder.credential)
+        return holder.access_key_id, now_s, signing_key(secret, date, region, "s3")
+
     async def _signer(self, access_key_id: str, token_digest: bytes) -> tuple[Holder, str]:
         """Returns the holder of a key pair or session key, and its secret. Arguments and errors as `authorize_key`."""
         if token_digest:

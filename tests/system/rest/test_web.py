@@ -116,7 +116,8 @@ def _play_a_pull_request(browser: Browser, name: str) -> None:
     browser.go(f"/repositories/{name}/download?ref=main&path=data%2Flakes.csv")
     assert b"Ladoga" in browser.body
     browser.go(request)
-    browser.send("Revert the merge")
+    browser.send("Preview the undoing")
+    browser.send("Revert")
     browser.go(f"/repositories/{name}/download?ref=main&path=data%2Flakes.csv")
     assert b"Victoria" in browser.body
 
@@ -218,6 +219,7 @@ def test_the_past_is_seen_and_brought_back(lake_server: RestServer) -> None:
 
     # The merge is undone, the branch moved back, and a deleted branch restored.
     browser.go(f"/repositories/{name}/commits/main")
+    browser.send("Preview the revert")
     browser.send("Revert")
     assert read() == b"of main"
     browser.go(f"/repositories/{name}/branches")

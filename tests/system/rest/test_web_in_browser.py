@@ -64,6 +64,8 @@ WALK = {
     "web.showCommit": "{lake}/commits/main",
     "web.compare": "{lake}/compare?left=main&right=fix",
     "web.mergePreview": "{lake}/merge?source=fix&destination=other",
+    "web.revertPreview": "{lake}/revert?branch=other&commit=other",
+    "web.cherryPickPreview": "{lake}/cherry-pick?branch=other&commit=fix",
     "web.movePreview": "{lake}/move?branch=fix&ref=main~1",
     "web.reflog": "{lake}/reflog?branch=fix",
     "web.feed": "{lake}/feed?branch=main",
@@ -174,6 +176,11 @@ def test_explore(browser: Browser, lake_server: RestServer, state: Any) -> None:
         page.get_by_role("link", name="<b>&.txt").click()
         expect(page.get_by_label("Preview of the text")).to_have_text("dropped")
         page.get_by_role("link", name=place.rpartition("/")[2]).click()
+        page.get_by_text("New folder…").click()
+        page.get_by_label("Name of the folder in the top folder").fill("made")
+        page.get_by_role("button", name="Make the folder").click()
+        expect(page.get_by_role("row", name="(the folder itself)")).to_be_visible()
+        page.get_by_role("link", name=place.rpartition("/")[2]).click()
         # By keys alone: past the head of the page, into a folder, to a table.
         page.keyboard.press("Tab")
         expect(page.get_by_text("Skip to the content")).to_be_focused()
@@ -232,10 +239,14 @@ def test_history(browser: Browser, lake_server: RestServer, state: Any) -> None:
         page.goto(f"{place}/commits/dev")
         page.get_by_text("Apply it to a branch").click()
         page.locator("#pick-branch").fill("early")
-        page.get_by_role("button", name="Cherry-pick").click()
+        page.get_by_role("button", name="Preview the cherry-pick").click()
+        expect(page.get_by_role("row", name="changed a.txt")).to_be_visible()
+        shoot(page, "cherry-pick")
+        page.get_by_role("button", name="Cherry-pick", exact=True).click()
         expect(page.get_by_text("Of dev").first).to_be_visible()
         page.get_by_text("Revert it…").click()
         page.locator("#revert-branch").fill("early")
+        page.get_by_role("button", name="Preview the revert").click()
         page.get_by_role("button", name="Revert", exact=True).click()
         page.goto(f"{place}/object?ref=early&path=a.txt")
         expect(page.get_by_label("Preview of the text")).to_have_text("one")
@@ -291,7 +302,8 @@ def test_a_pull_request_of_two_people(
         expect(page.get_by_role("link", name="fixed.txt")).to_be_visible()
         page.goto(f"{place}/pulls/1")
         page.get_by_text("Undo the merge").click()
-        page.get_by_role("button", name="Revert the merge").click()
+        page.get_by_role("button", name="Preview the undoing").click()
+        page.get_by_role("button", name="Revert", exact=True).click()
         expect(page.get_by_role("heading", level=1)).to_contain_text("Commit ")
         page.goto(f"{place}/objects?ref=main")
         expect(page.get_by_role("link", name="README.md")).to_be_visible()

@@ -273,7 +273,7 @@ async def test_a_change_whose_answer_was_lost_is_not_called_refused(
     async def lost(*_: object, **__: object) -> None:
         raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, "the answer was lost")
 
-    monkeypatch.setattr(user.rest.service.graveler, "create_commit", lost)
+    monkeypatch.setattr(user.rest.service.graveler, "start_commit", lost)
     answer = await user.post(f"{LAKE}/commit", {"branch": "main", "message": "m"})
     assert answer.status == 500
     assert b"it may have been done" in answer.body
@@ -375,6 +375,57 @@ async def test_a_configured_s3_url_is_shown(user: WebUser, monkeypatch: pytest.M
     ):
         monkeypatch.setattr(endpoint, "_backend", replace(endpoint._backend, s3=s3))
         assert f'endpoint_url="{shown}"' in (await user.page(f"{LAKE}/connect")).text
+
+
+async def test_a_download_leads_to_the_s3_endpoint_that_browsers_reach(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = user.rest.endpoint
+
+    async def sent_to(s3: S3Endpoint, path: str = "in/a&b.html", status: int = 303) -> str:
+        monkeypatch.setattr(endpoint, "_backend", replace(endpoint._backend, s3=s3))
+        answer = await user.get(to_repository("lake", "download", ref="main", path=path))
+        assert answer.status == status
+        return answer.headers.get("location", "")
+
+    for path in ("in/a&b.html", "../b", "./b", "in/.b"):
+        await put(user, path)
+    secret = user.rest.service.admin_key[1]
+    for url, host in (
+        ("https://S3.example", "s3.example"),
+        ("https://s3.example:443", "s3.example"),
+        ("https://s3.example:90", "s3.example:90"),
+    ):
+        target = await sent_to(S3Endpoint(url))
+        assert target.startswith(f"https://{host}/lake/main/in/a%26b.html?X-Amz-Algorithm=")
+        assert "&X-Amz-Expires=60&" in target
+        assert secret not in target
+        assert "https://" in await sent_to(S3Endpoint(url), "in/.b")
+        # Browsers resolve such a path; the bytes go through this process, as without a known endpoint.
+        assert not await sent_to(S3Endpoint(url), "../b", 200)
+        assert not await sent_to(S3Endpoint(url), "./b", 200)
+        # What cannot be read is a page of this interface.
+        assert not await sent_to(S3Endpoint(url), "nowhere", 404)
+    assert not await sent_to(S3Endpoint(), status=200)
+    # The page may have TLS before this process, and then a browser stops a download without.
+    assert not await sent_to(S3Endpoint("http://s3.example"), status=200)
+
+
+async def test_no_link_is_signed_for_a_reader_of_nothing(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    endpoint = user.rest.endpoint
+    monkeypatch.setattr(
+        endpoint, "_backend", replace(endpoint._backend, s3=S3Endpoint("https://s3.example"))
+    )
+    await put(user, "a")
+    service = user.rest.service
+    await service.auth.create_user(service.admin, "eve", [])
+    made = await service.auth.create_credential(service.admin, user_id="eve")
+    stranger = WebUser(user.rest)
+    await stranger.sign_in(pair=(made.credential.access_key_id, made.secret_access_key))
+    answer = await stranger.get(f"{LAKE}/download?ref=main&path=a")
+    assert (answer.status, answer.headers.get("location")) == (403, None)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -503,6 +554,21 @@ async def test_an_upload_goes_into_the_folder_under_the_name_of_the_file(user: W
     assert (await user.upload(target, "", b"", path="")).status == 400
 
 
+async def test_a_folder_is_made_and_stays(user: WebUser) -> None:
+    await put(user, "data/a")
+    page = await user.page(f"{LAKE}/objects?ref=main&prefix=data/")
+    made = [await user.fill(page, "Make the folder", name="new & <b>") for _ in range(2)]
+    assert [each.status for each in made] == [303, 303], "one that is there stays"
+    inside = await user.page(made[0].headers["location"])
+    assert [row[0] for row in inside.rows()] == ["(the folder itself)"]
+    page = await user.page(f"{LAKE}/objects?ref=main&prefix=data/")
+    assert [row[0] for row in page.rows()] == ["a", "new & <b>/"]
+    await user.upload(inside.root.xpath("string(//form[@id='upload']/@action)"), "b.txt", b"x")
+    assert await user.rest.service.size("main", "data/new & <b>/b.txt") == 1
+    answer = await user.fill(page, "Make the folder", name="/")
+    assert answer.status == 400
+
+
 async def test_branches_and_tags_are_made_and_deleted(user: WebUser) -> None:
     for kind in ("branches", "tags"):
         answer = await user.post(f"{LAKE}/{kind}", {"name": f"one-{kind}", "source": "main"})
@@ -576,7 +642,7 @@ async def test_each_page_has_a_title_a_way_and_labels(user: WebUser) -> None:
         query = (
             "?ref=main&path=a%2Fb.csv&branch=main&left=main&right=main&source=main&destination=main"
         )
-        query += f"&id=root&task={task.task_id}"
+        query += f"&id=root&commit=main&task={task.task_id}"
         leads_on = page.id in ("web.repository", "web.account")
         found = None if leads_on else await user.page(target + query)
         if found is None:

@@ -649,6 +649,14 @@ async def test_one_session_is_ended(rest: Rest, user: WebUser) -> None:
     assert (await user.get("/")).status == 200
 
 
+async def test_what_follows_has_its_place(user: WebUser) -> None:
+    """It says what is not there, and leads to what serves today."""
+    page = await user.page("/administration")
+    assert [each.text for each in page.root.xpath("//main/dl/dt")] == ["Groups", "Policies", "Cost"]
+    for target in page.root.xpath("//main/dl//a/@href"):
+        assert (await user.page(target)).status == 200
+
+
 @pytest.mark.parametrize("role", ["Analyst", "Developer", ""])
 async def test_each_role_sees_what_it_may(rest: Rest, role: str) -> None:
     ann = await person(rest, "ann", *filter(None, [role]))

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from urllib.parse import urlencode
+
 import pytest
+from rest_service import Answer
 from web_pages import WebPage, WebUser
 
 from tarn.core.printable import printable
@@ -215,25 +218,45 @@ async def test_a_merge_is_compared_with_each_parent(user: WebUser) -> None:
     assert page.rows("Changes")[0][:2] == ["changed", "a"]
 
 
-async def test_a_merge_that_takes_long_leads_to_its_task(
-    user: WebUser, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It goes on without the page, which shows how far it is, and then its commit."""
-    await diverged(user, "a")
-    page = await user.page(f"{LAKE}/merge?source=dev&destination=main")
-    monkeypatch.setattr("tarn_api.web.pages.comparing._WAIT_MS", 0)
-    fields = page.form_of("Merge into main") | {"side": "source"}
-    answer = await user.post(fields.pop("action"), fields)
+async def ends(user: WebUser, answer: Answer) -> WebPage:
+    """The page of the task to which a form has led, once the task has ended."""
     assert answer.status == 303
     target = answer.headers["location"]
     assert target.startswith(f"{LAKE}/task?task=")
-    task = target.partition("=")[2]
-    service = user.rest.service
+    service, task = user.rest.service, target.partition("=")[2]
     await service.graveler.wait_task(service.admin, "lake", task, timeout_ms=10_000)
     page = await user.page(target)
     assert "succeeded" in page.text
     assert page.root.xpath(f"//a[contains(@href, '{await head_of(user)}')]")
+    # Whoever left it finds it again.
+    assert target in (await user.page(f"{LAKE}/tasks")).links
+    return page
+
+
+async def test_work_that_takes_long_leads_to_its_task(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It goes on without the page, which shows how far it is, and then its commit."""
+    await diverged(user, "a")
+    monkeypatch.setattr("tarn_api.web.starting._WAIT_MS", 0)
+    page = await user.page(f"{LAKE}/merge?source=dev&destination=main")
+    fields = page.form_of("Merge into main") | {"side": "source"}
+    assert "Kindmerge" in (await ends(user, await user.post(fields.pop("action"), fields))).text
     assert await read(user, "a") == b"dev\n"
+    await put(user, "b", b"x")
+    fields = {"branch": "main", "message": "Slow"}
+    assert "Kindcommit" in (await ends(user, await user.post(f"{LAKE}/commit", fields))).text
+    await user.post(f"{LAKE}/branches", {"name": "asked", "source": "main"})
+    await put(user, "c", b"x", "asked")
+    monkeypatch.undo()
+    await commit(user, "c", "asked")
+    monkeypatch.setattr("tarn_api.web.starting._WAIT_MS", 0)
+    fields = {"source": "asked", "destination": "main", "title": "C"}
+    request = (await user.post(f"{LAKE}/pulls", fields)).headers["location"]
+    action, fields = (await user.page(request)).form("Merge into main")
+    page = await ends(user, await user.post(action, fields))
+    assert "Kindmerge of a pull request" in page.text
+    assert "Merged by" in (await user.page(request)).text
 
 
 async def test_branches_and_tags_are_made_at_a_commit(user: WebUser) -> None:
@@ -245,38 +268,71 @@ async def test_branches_and_tags_are_made_at_a_commit(user: WebUser) -> None:
     assert [await read(user, "a", ref) for ref in ("old", "v1", "main")] == [b"1", b"1", b"2"]
 
 
-async def test_a_commit_is_reverted_and_picked(user: WebUser) -> None:
+async def preview_of(user: WebUser, commit_id: str, button: str, **fields: str) -> WebPage:
+    """The preview to which the page of a commit leads."""
+    page = await user.page(f"{LAKE}/commits/{commit_id}")
+    asked = page.form_of(button) | fields
+    return await user.page(f"{asked.pop('action')}?{urlencode(asked)}")
+
+
+async def test_a_commit_is_reverted_and_picked_after_a_preview(user: WebUser) -> None:
     first = await commit_of(user, "1")
     second = await commit_of(user, "2")
     await user.post(f"{LAKE}/branches", {"name": "dev", "source": first})
-    page = await user.page(f"{LAKE}/commits/{second}")
-    made = await sent(user, page, "Cherry-pick", branch="dev")
+    page = await preview_of(user, second, "Preview the cherry-pick", branch="dev")
+    assert "Added0 Changed1 Deleted0 Bytes1 B new, 1 B gone" in page.text
+    assert page.rows("Changes") == [["changed", "a", "1 B", "1 B"]]
+    assert await read(user, "a", "dev") == b"1", "a preview changes nothing"
+    made = await sent(user, page, "Cherry-pick")
     assert await read(user, "a", "dev") == b"2"
     assert second in made.text, "its metadata tell where it comes from"
-    assert page.form_of("Revert")["branch"] == "main", "the default branch is proposed"
+    page = await user.page(f"{LAKE}/commits/{second}")
+    assert page.form_of("Preview the revert")["branch"] == "main", "the default branch is proposed"
+    page = await preview_of(user, second, "Preview the revert")
+    fields = page.form_of("Revert")
     await sent(user, page, "Revert")
     assert await read(user, "a") == b"1"
-    # Again: there is nothing left to undo, and the page says so.
-    fields = page.form_of("Revert")
-    answer = await user.post(fields.pop("action"), fields)
+    # Again: there is nothing left to undo, and the preview says so, without a button.
+    page = await preview_of(user, second, "Preview the revert")
+    assert "main lacks these changes already" in page.text
+    assert not page.root.xpath("//button[text()='Revert']")
+    answer = await user.post(fields.pop("action"), fields | {"head": await head_of(user)})
     assert answer.status == 400
     fields["parent"] = "x"
     answer = await user.post(f"{LAKE}/revert", fields)
     assert b"the parent must be a number" in answer.body
 
 
+@pytest.mark.parametrize("kind", ["revert", "cherry-pick"])
+async def test_a_head_that_moved_since_the_preview_is_refused(user: WebUser, kind: str) -> None:
+    await commit_of(user, "1")
+    second = await commit_of(user, "2")
+    await user.post(f"{LAKE}/branches", {"name": "dev", "source": "main~1"})
+    branch = "main" if kind == "revert" else "dev"
+    page = await preview_of(user, second, f"Preview the {kind}", branch=branch)
+    fields = page.form_of(kind.capitalize())
+    await put(user, "b", b"x", branch)
+    await commit(user, "between", branch)
+    answer = await user.post(fields.pop("action"), fields)
+    assert (answer.status, b"look at the preview again" in answer.body) == (409, True)
+    fields.pop("head")
+    assert (await user.post(f"{LAKE}/{kind}", fields)).status == 400
+
+
 async def test_a_conflict_of_a_revert_is_refused_or_decided(user: WebUser) -> None:
     await commit_of(user, "1")
     second = await commit_of(user, "2")
     await commit_of(user, "3")
-    page = await user.page(f"{LAKE}/commits/{second}")
+    page = await preview_of(user, second, "Preview the revert")
+    assert "Conflicts: 1" in page.text
+    assert page.rows("Conflicts")[0][:3] == ["a", "1 B", "1 B"]
     fields = page.form_of("Revert")
     action = fields.pop("action")
     answer = await user.post(action, fields)
     assert (answer.status, await read(user, "a")) == (409, b"3")
     answer = await user.post(action, fields | {"side": "both"})
     assert answer.status == 400
-    await sent(user, page, "Revert", side="source")
+    await sent(user, page, "Revert", **{"winner:a": "source"})
     assert await read(user, "a") == b"1"
 
 
@@ -288,9 +344,16 @@ async def test_a_merge_is_reverted_to_the_parent_that_is_named(user: WebUser) ->
     await commit(user, "dev", "dev")
     await commit_of(user, "main")
     page = await user.page(f"{LAKE}/merge?source=dev&destination=main")
-    page = await sent(user, page, "Merge into main")
-    await sent(user, page, "Revert", parent="1")
+    await sent(user, page, "Merge into main")
+    made = await head_of(user)
+    page = await preview_of(user, made, "Preview the revert", parent="1")
+    assert [row[:3] for row in page.rows("Changes")] == [["deleted", "new", "3 B"]]
+    await sent(user, page, "Revert")
     assert (await read(user, "new"), await read(user, "a")) == (b"", b"main")
+    page = await user.page(f"{LAKE}/revert?branch=main&commit={made}")
+    assert (page.status, "is a merge of 2 parents" in page.text) == (400, True)
+    page = await user.page(f"{LAKE}/revert?branch=main&commit={made}&parent=3")
+    assert (page.status, "no parent 3" in page.text) == (400, True)
 
 
 async def test_a_move_shows_what_it_loses_and_the_reflog_leads_back(user: WebUser) -> None:

@@ -64,6 +64,15 @@ class Port:
             return pb.AuthorizeWebSession(digest=self.digest)
         if name == "end_web_session":
             return pb.EndWebSession(digest=bytes(32))
+        if name == "sign_download":
+            return pb.SignDownload(
+                caller_token=self.world.admin,
+                host="s3.example",
+                region="us-east-1",
+                repository="lake",
+                ref="main",
+                path="a",
+            )
         return pb.AuthorizeService(service=service)
 
     async def ask(self, name: str, service: str = "", proof: str = "", *names: str) -> str:
@@ -227,5 +236,5 @@ def test_the_rule_of_every_operation_names_its_services() -> None:
     def is_for_services(rule: Rule) -> bool:
         return bool(rule.services) and rule.action is None and not rule.public_because
 
-    assert len(RULES) == 7
+    assert len(RULES) == 8
     assert all(is_for_services(rule) for rule in RULES.values())

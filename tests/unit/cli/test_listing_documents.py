@@ -10,6 +10,7 @@ from botocore.parsers import create_parser
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarn.core.entry import Entry, listed_of, pack
 from tarn_cli.objects.store import _contents, _plain_contents, _take_contents
 from tarn_gateway.documents.xml_out import Listing, list_objects_v2
 
@@ -79,7 +80,10 @@ def test_objects_as_the_endpoint_writes_them_are_read_without_a_parser_of_xml(
     listing = Listing(
         "lake",
         [key for key, _ in objects],
-        [(size, f"{size:032x}", size % 10**15) for _, size in objects],
+        listed_of(
+            pack(Entry(size, size % 10**15, bytes(16), size.to_bytes(16, "big")))
+            for _, size in objects
+        ),
         prefixes,
         truncated=True,
         url_encoded=url_encoded,

@@ -23,6 +23,7 @@ from tarn_proto.graveler.v1 import (
     compaction_service_pb2,
     diff_service_pb2,
     merge_service_pb2,
+    pull_request_service_pb2,
     quota_service_pb2,
     reflog_service_pb2,
     repository_service_pb2,
@@ -295,6 +296,10 @@ async def ask_for_tasks(client: GravelerClient, call: Call) -> None:
     await client.start_merge(call, merge, task_id="t", timeout_ms=5)
     preview = merge_service_pb2.PreviewMergeRequest(repository_id="repo", source_ref="main")
     await client.start_preview(call, preview, task_id="t", timeout_ms=5)
+    wish = commit_service_pb2.CreateCommitRequest(repository_id="repo", branch_id="main")
+    await client.start_commit(call, wish, task_id="t", timeout_ms=5)
+    asked = pull_request_service_pb2.MergePullRequestRequest(repository_id="repo")
+    await client.start_pull_request_merge(call, asked, task_id="t", timeout_ms=5)
     await client.get_task(call, "repo", "t")
     await client.list_tasks(call, "repo", all_users=True, page_size=2, page_token="t")
     await client.cancel_task(call, "repo", "t")
@@ -305,6 +310,8 @@ async def ask_for_merges(client: GravelerClient, call: Call) -> None:
     flags: Any = {"squash": True, "allow_empty": True, "fast_forward_only": True}
     await client.merge(call, "repo", "main", "dev", **DECIDED, **WRITTEN, **flags)
     await client.preview_merge(call, "repo", "main", "dev", **DECIDED, after="a", page_size=2)
+    pick: Any = {"is_revert": True, "parent_number": 1, "page_size": 2}
+    await client.preview_pick(call, "repo", "main", "dev", **pick)
     await client.find_merge_base(call, "repo", "main", "dev")
     options: Any = {**DECIDED, **WRITTEN, "parent_number": 1, "allow_empty": True}
     await client.create_merge_branch(

@@ -39,7 +39,7 @@ REFS = {
 }  # fmt: skip
 """Fields that name a branch, a tag, a commit or an expression of them."""
 
-NESTED = ("merge", "preview")
+NESTED = ("merge", "preview", "commit")
 """Fields that hold a request of another rpc, whose fields are walked, too."""
 
 OTHERS = {
@@ -49,7 +49,7 @@ OTHERS = {
     "after_path", "after_upload_id", "manifest_hash", "claim", "entry", "condition",
     "symmetric", "since", "until", "committer", "prefixes", "author_time",
     "choices", "default_side", "squash", "fast_forward_only", "parent_number", "expected_commit_id", "force",
-    "from_merge_base", "names_only", "is_background",
+    "from_merge_base", "names_only", "is_background", "is_revert",
     "if_match", "rules_json", "hidden_patterns", "protections", "read_only", "include_hidden", "expected_branch_id",
     "restore_id", "lines", "modify_time",
     "task_id", "all_users", "timeout_ms", "rows_max", "validate_only",
@@ -208,7 +208,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
             told = await outcome(send(plausible(of, uid, refs), eve))
             assert told is not Reason.ACCESS_DENIED, of.name
             await service.graveler.set_default_branch(service.admin, "lake", MAIN)
-    assert len(walked) == 64, sorted(walked)
+    assert len(walked) == 67, sorted(walked)
 
 
 async def test_an_upload_is_authorised_by_its_own_branch(service: Service, eve: Call) -> None:
@@ -252,6 +252,9 @@ async def test_a_merge_needs_read_permission_for_its_source_and_write_for_its_br
         assert await reason_of(graveler.merge(eve, "lake", SANDBOX, ref)) is denied
         assert await reason_of(graveler.preview_merge(eve, "lake", SANDBOX, ref)) is denied
         assert await reason_of(graveler.preview_merge(eve, "lake", ref, SANDBOX)) is denied
+        for sides in ((SANDBOX, ref), (ref, SANDBOX)):
+            asked = graveler.preview_pick(eve, "lake", *sides, is_revert=True)
+            assert await reason_of(asked) is denied
         assert await reason_of(graveler.find_merge_base(eve, "lake", SANDBOX, ref)) is denied
         assert await reason_of(graveler.find_merge_base(eve, "lake", ref, SANDBOX)) is denied
         assert await reason_of(graveler.cherry_pick(eve, "lake", SANDBOX, ref)) is denied

@@ -41,6 +41,7 @@ READS = {
     ),
     *(
         "PreviewMerge",
+        "PreviewPick",
         "FindMergeBase",
         "SummarizeDiff",
         "SummarizeUncommitted",

@@ -60,6 +60,7 @@ FOR_SERVICES = {
     "tarn.auth.v1.AuthorizationService.Operate.begin_web_session": {"api"},
     "tarn.auth.v1.AuthorizationService.Operate.authorize_web_session": {"api"},
     "tarn.auth.v1.AuthorizationService.Operate.end_web_session": {"api"},
+    "tarn.auth.v1.AuthorizationService.Operate.sign_download": {"api"},
 }
 
 
@@ -107,6 +108,7 @@ def test_what_issues_a_credential_to_a_service_is_marked_for_the_audit_log() -> 
         "AuthorizationService.Operate.authorize_signature_v2",
         "AuthorizationService.Operate.begin_web_session",
         "AuthorizationService.Operate.authorize_web_session",
+        "AuthorizationService.Operate.sign_download",
     }
 
 
@@ -144,6 +146,7 @@ def test_rpcs_without_side_effects_need_no_write_permission() -> None:
             "AuthorizationService.Operate.end_web_session",
             "SessionService.SetUp",
             "SessionService.LogIn",
+            "TaskService.StartPullRequestMerge",  # as the next one
             "PullRequestService.MergePullRequest",  # asks for WriteRepo on the branch, which its record names
             "TaskService.StartPreview",  # writes a task, and nothing that belongs to the repository
             "TaskService.CancelTask",  # of the caller's own task
@@ -393,7 +396,8 @@ def test_every_rpc_that_changes_a_repository_states_the_kind_of_change() -> None
             expected = PROTECTED_ELSEWHERE.get(rule.name)
             assert rule.change in ((expected,) if expected else PROTECTABLE), rule.name
             names = set(rule.resource.names)
-            known = {"branch_id", "upload.branch_id", "merge.branch_id", "source_branch_id"}
+            known = {"branch_id", "upload.branch_id", "merge.branch_id", "commit.branch_id"}
+            known |= {"source_branch_id"}
             assert names & known, f"{rule.name} names no branch"
         else:
             assert rule.change not in PROTECTABLE, rule.name

@@ -182,7 +182,7 @@ async def ports(folder: Path, audit: AuditLog | None = None) -> AsyncIterator[Po
         secret = await lake.auth.begin_web_session(lake.admin, lake.admin.caller_token)
         for rpc in rpcs:
             request: Any = rpc.request
-            if rpc.name in ("authorize_token", "begin_web_session"):
+            if rpc.name in ("authorize_token", "begin_web_session", "sign_download"):
                 request.caller_token = lake.admin.caller_token
             if rpc.name == "authorize_web_session":
                 request.digest = hashlib.sha256(secret.encode()).digest()

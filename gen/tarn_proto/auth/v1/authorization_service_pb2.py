@@ -28,7 +28,7 @@ from tarn_proto.common.v1 import operation_pb2 as tarn__proto_dot_common_dot_v1_
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.tarn_proto/auth/v1/authorization_service.proto\x12\x0ctarn.auth.v1\x1a\x1ftarn_proto/auth/v1/caller.proto\x1a tarn_proto/common/v1/bound.proto\x1a$tarn_proto/common/v1/operation.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"D\n\x0eOperateRequest\x12\x32\n\noperations\x18\x01 \x03(\x0b\x32\x17.tarn.auth.v1.OperationB\x05\xa8\xbb\x18\x80\x02\"A\n\x0fOperateResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.tarn.auth.v1.OperationResult\"\x8d\x05\n\tOperation\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1f.tarn.common.v1.OperationHeader\x12\x46\n\rauthorize_key\x18\x02 \x01(\x0b\x32\x1a.tarn.auth.v1.AuthorizeKeyB\x11\xa2\xbb\x18\r(\x01:\x07gateway@\x01H\x00\x12\x62\n\x0f\x61uthorize_token\x18\x03 \x01(\x0b\x32\x1c.tarn.auth.v1.AuthorizeTokenB)\xa2\xbb\x18%(\x01:\x03\x61pi:\tcompactor:\x07gateway:\x08gravelerH\x00\x12^\n\x11\x61uthorize_service\x18\x04 \x01(\x0b\x32\x1e.tarn.auth.v1.AuthorizeServiceB!\xa2\xbb\x18\x1d(\x01:\x03\x61pi:\tcompactor:\x07gateway@\x01H\x00\x12W\n\x16\x61uthorize_signature_v2\x18\x05 \x01(\x0b\x32\".tarn.auth.v1.AuthorizeSignatureV2B\x11\xa2\xbb\x18\r(\x01:\x07gateway@\x01H\x00\x12G\n\x11\x62\x65gin_web_session\x18\x06 \x01(\x0b\x32\x1d.tarn.auth.v1.BeginWebSessionB\x0b\xa2\xbb\x18\x07:\x03\x61pi@\x01H\x00\x12Q\n\x15\x61uthorize_web_session\x18\x07 \x01(\x0b\x32!.tarn.auth.v1.AuthorizeWebSessionB\r\xa2\xbb\x18\t(\x01:\x03\x61pi@\x01H\x00\x12\x41\n\x0f\x65nd_web_session\x18\x08 \x01(\x0b\x32\x1b.tarn.auth.v1.EndWebSessionB\t\xa2\xbb\x18\x05:\x03\x61piH\x00\x42\x0b\n\toperation\"\xb3\x04\n\x0fOperationResult\x12\x14\n\x0coperation_id\x18\x01 \x01(\x04\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1e.tarn.common.v1.OperationError\x12\x39\n\rauthorize_key\x18\x03 \x01(\x0b\x32 .tarn.auth.v1.AuthorizeKeyResultH\x00\x12=\n\x0f\x61uthorize_token\x18\x04 \x01(\x0b\x32\".tarn.auth.v1.AuthorizeTokenResultH\x00\x12\x41\n\x11\x61uthorize_service\x18\x05 \x01(\x0b\x32$.tarn.auth.v1.AuthorizeServiceResultH\x00\x12J\n\x16\x61uthorize_signature_v2\x18\x06 \x01(\x0b\x32(.tarn.auth.v1.AuthorizeSignatureV2ResultH\x00\x12@\n\x11\x62\x65gin_web_session\x18\x07 \x01(\x0b\x32#.tarn.auth.v1.BeginWebSessionResultH\x00\x12H\n\x15\x61uthorize_web_session\x18\x08 \x01(\x0b\x32\'.tarn.auth.v1.AuthorizeWebSessionResultH\x00\x12<\n\x0f\x65nd_web_session\x18\t \x01(\x0b\x32!.tarn.auth.v1.EndWebSessionResultH\x00\x42\x08\n\x06result\"r\n\x0c\x41uthorizeKey\x12\x15\n\raccess_key_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61te\x18\x02 \x01(\t\x12\x0e\n\x06region\x18\x03 \x01(\t\x12\x0f\n\x07service\x18\x04 \x01(\t\x12\x1c\n\x14session_token_digest\x18\x05 \x01(\x0c\"M\n\x12\x41uthorizeKeyResult\x12\x13\n\x0bsigning_key\x18\x01 \x01(\x0c\x12\"\n\x05grant\x18\x02 \x01(\x0b\x32\x13.tarn.auth.v1.Grant\"&\n\x0e\x41uthorizeToken\x12\x14\n\x0c\x63\x61ller_token\x18\x01 \x01(\t\":\n\x14\x41uthorizeTokenResult\x12\"\n\x05grant\x18\x01 \x01(\x0b\x32\x13.tarn.auth.v1.Grant\"#\n\x10\x41uthorizeService\x12\x0f\n\x07service\x18\x01 \x01(\t\"<\n\x16\x41uthorizeServiceResult\x12\"\n\x05grant\x18\x01 \x01(\x0b\x32\x13.tarn.auth.v1.Grant\"v\n\x14\x41uthorizeSignatureV2\x12\x15\n\raccess_key_id\x18\x01 \x01(\t\x12\x16\n\x0estring_to_sign\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\x12\x1c\n\x14session_token_digest\x18\x04 \x01(\x0c\"@\n\x1a\x41uthorizeSignatureV2Result\x12\"\n\x05grant\x18\x01 \x01(\x0b\x32\x13.tarn.auth.v1.Grant\"\'\n\x0f\x42\x65ginWebSession\x12\x14\n\x0c\x63\x61ller_token\x18\x01 \x01(\t\"\'\n\x15\x42\x65ginWebSessionResult\x12\x0e\n\x06secret\x18\x01 \x01(\t\"%\n\x13\x41uthorizeWebSession\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\"?\n\x19\x41uthorizeWebSessionResult\x12\"\n\x05grant\x18\x01 \x01(\x0b\x32\x13.tarn.auth.v1.Grant\"\x1f\n\rEndWebSession\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\"\x15\n\x13\x45ndWebSessionResult2b\n\x14\x41uthorizationService\x12J\n\x07Operate\x12\x1c.tarn.auth.v1.OperateRequest\x1a\x1d.tarn.auth.v1.OperateResponse(\x01\x30\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n.tarn_proto/auth/v1/authorization_service.proto\x12\x0ctarn.auth.v1\x1a\x1ftarn_proto/auth/v1/caller.proto\x1a tarn_proto/common/v1/bound.proto\x1a$tarn_proto/common/v1/operation.proto\x1a\x1ftarn_proto/common/v1/rule.proto\"D\n\x0eOperateRequest\x12\x32\n\noperations\x18\x01 \x03(\x0b\x32\x17.tarn.auth.v1.OperationB\x05\xa8\xbb\x18\x80\x02\"A\n\x0fOperateResponse\x12.\n\x07results\x18\x01 \x03(\x0b\x32\x1d.tarn.auth.v1.OperationResult\"\xd1\x05\n\tOperation\x12/\n\x06header\x18\x01 \x01(\x0b\x32\x1f.tarn.common.v1.OperationHeader\x12\x46\n\rauthorize_key\x18\x02 \x01(\x0b\x32\x1a.tarn.auth.v1.AuthorizeKeyB\x11\xa2\xbb\x18\r(\x01:\x07gateway@\x01H\x00\x12\x62\n\x0f\x61uthorize_token\x18\x03 \x01(\x0b\x32\x1c.tarn.auth.v1.AuthorizeTokenB)\xa2\xbb\x18%(\x01:\x03\x61pi:\tcompactor:\x07gateway:\x08gravelerH\x00\x12^\n\x11\x61uthorize_service\x18\x04 \x01(\x0b\x32\x1e.tarn.auth.v1.AuthorizeServiceB!\xa2\xbb\x18\x1d(\x01:\x03\x61pi:\tcompactor:\x07gateway@\x01H\x00\x12W\n\x16\x61uthorize_signature_v2\x18\x05 \x01(\x0b\x32\".tarn.auth.v1.AuthorizeSignatureV2B\x11\xa2\xbb\x18\r(\x01:\x07gateway@\x01H\x00\x12G\n\x11\x62\x65gin_web_session\x18\x06 \x01(\x0b\x32\x1d.tarn.auth.v1.BeginWebSessionB\x0b\xa2\xbb\x18\x07:\x03\x61pi@\x01H\x00\x12Q\n\x15\x61uthorize_web_session\x18\x07 \x01(\x0b\x32!.tarn.auth.v1.AuthorizeWebSessionB\r\xa2\xbb\x18\t(\x01:\x03\x61pi@\x01H\x00\x12\x41\n\x0f\x65nd_web_session\x18\x08 \x01(\x0b\x32\x1b.tarn.auth.v1.EndWebSessionB\t\xa2\xbb\x18\x05:\x03\x61piH\x00\x12\x42\n\rsign_download\x18\t \x01(\x0b\x32\x1a.tarn.auth.v1.SignDownloadB\r\xa2\xbb\x18\t(\x01:\x03\x61pi@\x01H\x00\x42\x0b\n\toperation\"\xee\x04\n\x0fOperationResult\x12\x14\n\x0coperation_id\x18\x01 \x01(\x04\x12-\n\x05\x65rror\x18\x02 \x01(\x0b\x32\x1e.tarn.common.v1.OperationError\x12\x39\n\rauthorize_key\x18\x03 \x01(\x0b\x32 .tarn.auth.v1.AuthorizeKeyResultH\x00\x12=\n\x0f\x61uthorize_token\x18\x04 \x01(\x0b\x32\".tarn.auth.v1.AuthorizeTokenResultH\x00\x12\x41\n\x11\x61uthorize_service\x18\x05 \x01(\x0b\x32$.tarn.auth.v1.AuthorizeServiceResultH\x00\x12J\n\x16\x61uthorize_signature_v2\x18\x06 \x01(\x0b\x32(.tarn.auth.v1.AuthorizeSignatureV2ResultH\x00\x12@\n\x11\x62\x65gin_web_session\x18\x07 \x01(\x0b\x32#.tarn.auth.v1.BeginWebSessionResultH\x00\x12H\n\x15\x61uthorize_web_session\x18\x08 \x01(\x0b\x32\'.tarn.auth.v1.AuthorizeWebSessionResultH\x00\x12<\n\x0f\x65nd_web_session\x18\t \x01(\x0b\x32!.tarn.auth.v1.EndWebSessionResultH\x00\x12\x39\n\rsign_download\x18\n \x01(\x0b\x32 .tarn.auth.v1.SignDownloadResultH\x00\x42\x08\n\x06result\"r\n\x0c\x41uthorizeKey\x12\x15\n\raccess_key_id\x18\x01 \x01(\t\x12\x0c\n\x04\x64\x61te\x18\x02 \x01(\t\x12\x0e\n\x06region\x18\x03 \x01(\t\x12\x0f\n\x07service\x18\x04 \x01(\t\x12\x1c\n\x14session_token_digest\x18\x05 \x01(\x0c\"M\n\x12\x41uthorizeKeyResult\x12\x13\n\x0bsigning_key\x18\x01 \x01(\x0c\x12\"\n\x05grant\x18\x02 \x01(\x0b\x32\x13.tarn.auth.v1.Grant\"&\n\x0e\x41uthorizeToken\x12\x14\n\x0c\x63\x61ller_token\x18\x01 \x01(\t\":\n\x14\x41uthorizeTokenResult\x12\"\n\x05grant\x18\x01 \x01(\x0b\x32\x13.tarn.auth.v1.Grant\"#\n\x10\x41uthorizeService\x12\x0f\n\x07service\x18\x01 \x01(\t\"<\n\x16\x41uthorizeServiceResult\x12\"\n\x05grant\x18\x01 \x01(\x0b\x32\x13.tarn.auth.v1.Grant\"v\n\x14\x41uthorizeSignatureV2\x12\x15\n\raccess_key_id\x18\x01 \x01(\t\x12\x16\n\x0estring_to_sign\x18\x02 \x01(\x0c\x12\x11\n\tsignature\x18\x03 \x01(\x0c\x12\x1c\n\x14session_token_digest\x18\x04 \x01(\x0c\"@\n\x1a\x41uthorizeSignatureV2Result\x12\"\n\x05grant\x18\x01 \x01(\x0b\x32\x13.tarn.auth.v1.Grant\"\'\n\x0f\x42\x65ginWebSession\x12\x14\n\x0c\x63\x61ller_token\x18\x01 \x01(\t\"\'\n\x15\x42\x65ginWebSessionResult\x12\x0e\n\x06secret\x18\x01 \x01(\t\"%\n\x13\x41uthorizeWebSession\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\"?\n\x19\x41uthorizeWebSessionResult\x12\"\n\x05grant\x18\x01 \x01(\x0b\x32\x13.tarn.auth.v1.Grant\"\x1f\n\rEndWebSession\x12\x0e\n\x06\x64igest\x18\x01 \x01(\x0c\"\x15\n\x13\x45ndWebSessionResult\"\x84\x01\n\x0cSignDownload\x12\x14\n\x0c\x63\x61ller_token\x18\x01 \x01(\t\x12\x0c\n\x04host\x18\x02 \x01(\t\x12\x0e\n\x06region\x18\x03 \x01(\t\x12\x12\n\nrepository\x18\x04 \x01(\t\x12\x0b\n\x03ref\x18\x05 \x01(\t\x12\x0c\n\x04path\x18\x06 \x01(\t\x12\x11\n\tfile_name\x18\x07 \x01(\t\"$\n\x12SignDownloadResult\x12\x0e\n\x06target\x18\x01 \x01(\t2b\n\x14\x41uthorizationService\x12J\n\x07Operate\x12\x1c.tarn.auth.v1.OperateRequest\x1a\x1d.tarn.auth.v1.OperateResponse(\x01\x30\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -51,42 +51,48 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_OPERATION'].fields_by_name['authorize_web_session']._serialized_options = b'\242\273\030\t(\001:\003api@\001'
   _globals['_OPERATION'].fields_by_name['end_web_session']._loaded_options = None
   _globals['_OPERATION'].fields_by_name['end_web_session']._serialized_options = b'\242\273\030\005:\003api'
+  _globals['_OPERATION'].fields_by_name['sign_download']._loaded_options = None
+  _globals['_OPERATION'].fields_by_name['sign_download']._serialized_options = b'\242\273\030\t(\001:\003api@\001'
   _globals['_OPERATEREQUEST']._serialized_start=202
   _globals['_OPERATEREQUEST']._serialized_end=270
   _globals['_OPERATERESPONSE']._serialized_start=272
   _globals['_OPERATERESPONSE']._serialized_end=337
   _globals['_OPERATION']._serialized_start=340
-  _globals['_OPERATION']._serialized_end=993
-  _globals['_OPERATIONRESULT']._serialized_start=996
-  _globals['_OPERATIONRESULT']._serialized_end=1559
-  _globals['_AUTHORIZEKEY']._serialized_start=1561
-  _globals['_AUTHORIZEKEY']._serialized_end=1675
-  _globals['_AUTHORIZEKEYRESULT']._serialized_start=1677
-  _globals['_AUTHORIZEKEYRESULT']._serialized_end=1754
-  _globals['_AUTHORIZETOKEN']._serialized_start=1756
-  _globals['_AUTHORIZETOKEN']._serialized_end=1794
-  _globals['_AUTHORIZETOKENRESULT']._serialized_start=1796
-  _globals['_AUTHORIZETOKENRESULT']._serialized_end=1854
-  _globals['_AUTHORIZESERVICE']._serialized_start=1856
-  _globals['_AUTHORIZESERVICE']._serialized_end=1891
-  _globals['_AUTHORIZESERVICERESULT']._serialized_start=1893
-  _globals['_AUTHORIZESERVICERESULT']._serialized_end=1953
-  _globals['_AUTHORIZESIGNATUREV2']._serialized_start=1955
-  _globals['_AUTHORIZESIGNATUREV2']._serialized_end=2073
-  _globals['_AUTHORIZESIGNATUREV2RESULT']._serialized_start=2075
-  _globals['_AUTHORIZESIGNATUREV2RESULT']._serialized_end=2139
-  _globals['_BEGINWEBSESSION']._serialized_start=2141
-  _globals['_BEGINWEBSESSION']._serialized_end=2180
-  _globals['_BEGINWEBSESSIONRESULT']._serialized_start=2182
-  _globals['_BEGINWEBSESSIONRESULT']._serialized_end=2221
-  _globals['_AUTHORIZEWEBSESSION']._serialized_start=2223
-  _globals['_AUTHORIZEWEBSESSION']._serialized_end=2260
-  _globals['_AUTHORIZEWEBSESSIONRESULT']._serialized_start=2262
-  _globals['_AUTHORIZEWEBSESSIONRESULT']._serialized_end=2325
-  _globals['_ENDWEBSESSION']._serialized_start=2327
-  _globals['_ENDWEBSESSION']._serialized_end=2358
-  _globals['_ENDWEBSESSIONRESULT']._serialized_start=2360
-  _globals['_ENDWEBSESSIONRESULT']._serialized_end=2381
-  _globals['_AUTHORIZATIONSERVICE']._serialized_start=2383
-  _globals['_AUTHORIZATIONSERVICE']._serialized_end=2481
+  _globals['_OPERATION']._serialized_end=1061
+  _globals['_OPERATIONRESULT']._serialized_start=1064
+  _globals['_OPERATIONRESULT']._serialized_end=1686
+  _globals['_AUTHORIZEKEY']._serialized_start=1688
+  _globals['_AUTHORIZEKEY']._serialized_end=1802
+  _globals['_AUTHORIZEKEYRESULT']._serialized_start=1804
+  _globals['_AUTHORIZEKEYRESULT']._serialized_end=1881
+  _globals['_AUTHORIZETOKEN']._serialized_start=1883
+  _globals['_AUTHORIZETOKEN']._serialized_end=1921
+  _globals['_AUTHORIZETOKENRESULT']._serialized_start=1923
+  _globals['_AUTHORIZETOKENRESULT']._serialized_end=1981
+  _globals['_AUTHORIZESERVICE']._serialized_start=1983
+  _globals['_AUTHORIZESERVICE']._serialized_end=2018
+  _globals['_AUTHORIZESERVICERESULT']._serialized_start=2020
+  _globals['_AUTHORIZESERVICERESULT']._serialized_end=2080
+  _globals['_AUTHORIZESIGNATUREV2']._serialized_start=2082
+  _globals['_AUTHORIZESIGNATUREV2']._serialized_end=2200
+  _globals['_AUTHORIZESIGNATUREV2RESULT']._serialized_start=2202
+  _globals['_AUTHORIZESIGNATUREV2RESULT']._serialized_end=2266
+  _globals['_BEGINWEBSESSION']._serialized_start=2268
+  _globals['_BEGINWEBSESSION']._serialized_end=2307
+  _globals['_BEGINWEBSESSIONRESULT']._serialized_start=2309
+  _globals['_BEGINWEBSESSIONRESULT']._serialized_end=2348
+  _globals['_AUTHORIZEWEBSESSION']._serialized_start=2350
+  _globals['_AUTHORIZEWEBSESSION']._serialized_end=2387
+  _globals['_AUTHORIZEWEBSESSIONRESULT']._serialized_start=2389
+  _globals['_AUTHORIZEWEBSESSIONRESULT']._serialized_end=2452
+  _globals['_ENDWEBSESSION']._serialized_start=2454
+  _globals['_ENDWEBSESSION']._serialized_end=2485
+  _globals['_ENDWEBSESSIONRESULT']._serialized_start=2487
+  _globals['_ENDWEBSESSIONRESULT']._serialized_end=2508
+  _globals['_SIGNDOWNLOAD']._serialized_start=2511
+  _globals['_SIGNDOWNLOAD']._serialized_end=2643
+  _globals['_SIGNDOWNLOADRESULT']._serialized_start=2645
+  _globals['_SIGNDOWNLOADRESULT']._serialized_end=2681
+  _globals['_AUTHORIZATIONSERVICE']._serialized_start=2683
+  _globals['_AUTHORIZATIONSERVICE']._serialized_end=2781
 # @@protoc_insertion_point(module_scope)

@@ -23,7 +23,7 @@ class OperateResponse(_message.Message):
     def __init__(self, results: _Optional[_Iterable[_Union[OperationResult, _Mapping]]] = ...) -> None: ...
 
 class Operation(_message.Message):
-    __slots__ = ("header", "authorize_key", "authorize_token", "authorize_service", "authorize_signature_v2", "begin_web_session", "authorize_web_session", "end_web_session")
+    __slots__ = ("header", "authorize_key", "authorize_token", "authorize_service", "authorize_signature_v2", "begin_web_session", "authorize_web_session", "end_web_session", "sign_download")
     HEADER_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_KEY_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -32,6 +32,7 @@ class Operation(_message.Message):
     BEGIN_WEB_SESSION_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_WEB_SESSION_FIELD_NUMBER: _ClassVar[int]
     END_WEB_SESSION_FIELD_NUMBER: _ClassVar[int]
+    SIGN_DOWNLOAD_FIELD_NUMBER: _ClassVar[int]
     header: _operation_pb2.OperationHeader
     authorize_key: AuthorizeKey
     authorize_token: AuthorizeToken
@@ -40,10 +41,11 @@ class Operation(_message.Message):
     begin_web_session: BeginWebSession
     authorize_web_session: AuthorizeWebSession
     end_web_session: EndWebSession
-    def __init__(self, header: _Optional[_Union[_operation_pb2.OperationHeader, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKey, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeToken, _Mapping]] = ..., authorize_service: _Optional[_Union[AuthorizeService, _Mapping]] = ..., authorize_signature_v2: _Optional[_Union[AuthorizeSignatureV2, _Mapping]] = ..., begin_web_session: _Optional[_Union[BeginWebSession, _Mapping]] = ..., authorize_web_session: _Optional[_Union[AuthorizeWebSession, _Mapping]] = ..., end_web_session: _Optional[_Union[EndWebSession, _Mapping]] = ...) -> None: ...
+    sign_download: SignDownload
+    def __init__(self, header: _Optional[_Union[_operation_pb2.OperationHeader, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKey, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeToken, _Mapping]] = ..., authorize_service: _Optional[_Union[AuthorizeService, _Mapping]] = ..., authorize_signature_v2: _Optional[_Union[AuthorizeSignatureV2, _Mapping]] = ..., begin_web_session: _Optional[_Union[BeginWebSession, _Mapping]] = ..., authorize_web_session: _Optional[_Union[AuthorizeWebSession, _Mapping]] = ..., end_web_session: _Optional[_Union[EndWebSession, _Mapping]] = ..., sign_download: _Optional[_Union[SignDownload, _Mapping]] = ...) -> None: ...
 
 class OperationResult(_message.Message):
-    __slots__ = ("operation_id", "error", "authorize_key", "authorize_token", "authorize_service", "authorize_signature_v2", "begin_web_session", "authorize_web_session", "end_web_session")
+    __slots__ = ("operation_id", "error", "authorize_key", "authorize_token", "authorize_service", "authorize_signature_v2", "begin_web_session", "authorize_web_session", "end_web_session", "sign_download")
     OPERATION_ID_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_KEY_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +55,7 @@ class OperationResult(_message.Message):
     BEGIN_WEB_SESSION_FIELD_NUMBER: _ClassVar[int]
     AUTHORIZE_WEB_SESSION_FIELD_NUMBER: _ClassVar[int]
     END_WEB_SESSION_FIELD_NUMBER: _ClassVar[int]
+    SIGN_DOWNLOAD_FIELD_NUMBER: _ClassVar[int]
     operation_id: int
     error: _operation_pb2.OperationError
     authorize_key: AuthorizeKeyResult
@@ -62,7 +65,8 @@ class OperationResult(_message.Message):
     begin_web_session: BeginWebSessionResult
     authorize_web_session: AuthorizeWebSessionResult
     end_web_session: EndWebSessionResult
-    def __init__(self, operation_id: _Optional[int] = ..., error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKeyResult, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeTokenResult, _Mapping]] = ..., authorize_service: _Optional[_Union[AuthorizeServiceResult, _Mapping]] = ..., authorize_signature_v2: _Optional[_Union[AuthorizeSignatureV2Result, _Mapping]] = ..., begin_web_session: _Optional[_Union[BeginWebSessionResult, _Mapping]] = ..., authorize_web_session: _Optional[_Union[AuthorizeWebSessionResult, _Mapping]] = ..., end_web_session: _Optional[_Union[EndWebSessionResult, _Mapping]] = ...) -> None: ...
+    sign_download: SignDownloadResult
+    def __init__(self, operation_id: _Optional[int] = ..., error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ..., authorize_key: _Optional[_Union[AuthorizeKeyResult, _Mapping]] = ..., authorize_token: _Optional[_Union[AuthorizeTokenResult, _Mapping]] = ..., authorize_service: _Optional[_Union[AuthorizeServiceResult, _Mapping]] = ..., authorize_signature_v2: _Optional[_Union[AuthorizeSignatureV2Result, _Mapping]] = ..., begin_web_session: _Optional[_Union[BeginWebSessionResult, _Mapping]] = ..., authorize_web_session: _Optional[_Union[AuthorizeWebSessionResult, _Mapping]] = ..., end_web_session: _Optional[_Union[EndWebSessionResult, _Mapping]] = ..., sign_download: _Optional[_Union[SignDownloadResult, _Mapping]] = ...) -> None: ...
 
 class AuthorizeKey(_message.Message):
     __slots__ = ("access_key_id", "date", "region", "service", "session_token_digest")
@@ -161,3 +165,27 @@ class EndWebSession(_message.Message):
 class EndWebSessionResult(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
+
+class SignDownload(_message.Message):
+    __slots__ = ("caller_token", "host", "region", "repository", "ref", "path", "file_name")
+    CALLER_TOKEN_FIELD_NUMBER: _ClassVar[int]
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    REGION_FIELD_NUMBER: _ClassVar[int]
+    REPOSITORY_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
+    PATH_FIELD_NUMBER: _ClassVar[int]
+    FILE_NAME_FIELD_NUMBER: _ClassVar[int]
+    caller_token: str
+    host: str
+    region: str
+    repository: str
+    ref: str
+    path: str
+    file_name: str
+    def __init__(self, caller_token: _Optional[str] = ..., host: _Optional[str] = ..., region: _Optional[str] = ..., repository: _Optional[str] = ..., ref: _Optional[str] = ..., path: _Optional[str] = ..., file_name: _Optional[str] = ...) -> None: ...
+
+class SignDownloadResult(_message.Message):
+    __slots__ = ("target",)
+    TARGET_FIELD_NUMBER: _ClassVar[int]
+    target: str
+    def __init__(self, target: _Optional[str] = ...) -> None: ...

@@ -71,6 +71,15 @@ class AuthorizationService(Protocol[CallerT_contra]):
         """Ends the session of a browser that signs out, or signs in anew. One that is over is not an error."""
         ...
 
+    async def sign_download(
+        self, request: pb.SignDownload, caller: CallerT_contra, /
+    ) -> pb.SignDownloadResult:
+        """Signs a link to one object at the S3 endpoint, for a browser that downloads it there. Fails with
+        CALLER_TOKEN_INVALID, INVALID_ARGUMENT, and ACCESS_DENIED for a session key, whose requests carry a token
+        that auth does not keep.
+        """
+        ...
+
 
 class AuthorizationServiceClient:
     """Calls of `AuthorizationService` over any transport. They raise the `TarnError` that the handler raised."""
@@ -134,6 +143,16 @@ class AuthorizationServiceClient:
         """Ends the session of a browser that signs out, or signs in anew. One that is over is not an error."""
         answer = await self._transport.operate(_AUTHORIZATION_SERVICE, "end_web_session", request, call)
         return expect(answer, pb.EndWebSessionResult)
+
+    async def sign_download(
+        self, request: pb.SignDownload, call: Call
+    ) -> pb.SignDownloadResult:
+        """Signs a link to one object at the S3 endpoint, for a browser that downloads it there. Fails with
+        CALLER_TOKEN_INVALID, INVALID_ARGUMENT, and ACCESS_DENIED for a session key, whose requests carry a token
+        that auth does not keep.
+        """
+        answer = await self._transport.operate(_AUTHORIZATION_SERVICE, "sign_download", request, call)
+        return expect(answer, pb.SignDownloadResult)
 
 
 def authorization_service(

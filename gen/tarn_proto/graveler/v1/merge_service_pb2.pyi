@@ -175,6 +175,28 @@ class PreviewMergeResponse(_message.Message):
     base_commit_ids: _containers.RepeatedScalarFieldContainer[str]
     def __init__(self, destination_commit_id: _Optional[str] = ..., source_commit_id: _Optional[str] = ..., base_commit_id: _Optional[str] = ..., counts: _Optional[_Union[MergeCounts, _Mapping]] = ..., conflict_count: _Optional[int] = ..., conflicts: _Optional[_Iterable[_Union[MergeConflict, _Mapping]]] = ..., next_after: _Optional[str] = ..., prefixes: _Optional[_Iterable[_Union[PrefixCounts, _Mapping]]] = ..., base_commit_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
+class PreviewPickRequest(_message.Message):
+    __slots__ = ("repository_id", "destination_ref", "ref", "is_revert", "parent_number", "page_size")
+    REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
+    DESTINATION_REF_FIELD_NUMBER: _ClassVar[int]
+    REF_FIELD_NUMBER: _ClassVar[int]
+    IS_REVERT_FIELD_NUMBER: _ClassVar[int]
+    PARENT_NUMBER_FIELD_NUMBER: _ClassVar[int]
+    PAGE_SIZE_FIELD_NUMBER: _ClassVar[int]
+    repository_id: str
+    destination_ref: str
+    ref: str
+    is_revert: bool
+    parent_number: int
+    page_size: int
+    def __init__(self, repository_id: _Optional[str] = ..., destination_ref: _Optional[str] = ..., ref: _Optional[str] = ..., is_revert: _Optional[bool] = ..., parent_number: _Optional[int] = ..., page_size: _Optional[int] = ...) -> None: ...
+
+class PreviewPickResponse(_message.Message):
+    __slots__ = ("preview",)
+    PREVIEW_FIELD_NUMBER: _ClassVar[int]
+    preview: PreviewMergeResponse
+    def __init__(self, preview: _Optional[_Union[PreviewMergeResponse, _Mapping]] = ...) -> None: ...
+
 class FindMergeBaseRequest(_message.Message):
     __slots__ = ("repository_id", "destination_ref", "source_ref")
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]

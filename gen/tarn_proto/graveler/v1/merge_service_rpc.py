@@ -43,6 +43,14 @@ class MergeService(Protocol):
         """
         ...
 
+    async def PreviewPick(
+        self, request: pb.PreviewPickRequest, permit: RepositoryPermit, /
+    ) -> pb.PreviewPickResponse:
+        """Reports what the revert or the cherry-pick of one commit would change, without making it: as PreviewMerge.
+        Fails with INVALID_ARGUMENT for a parent that the commit does not have.
+        """
+        ...
+
     async def FindMergeBase(
         self, request: pb.FindMergeBaseRequest, permit: RepositoryPermit, /
     ) -> pb.FindMergeBaseResponse:
@@ -103,6 +111,15 @@ class MergeServiceClient:
         """
         answer = await self._transport.unary(_MERGE_SERVICE, "PreviewMerge", request, call)
         return expect(answer, pb.PreviewMergeResponse)
+
+    async def PreviewPick(
+        self, request: pb.PreviewPickRequest, call: Call
+    ) -> pb.PreviewPickResponse:
+        """Reports what the revert or the cherry-pick of one commit would change, without making it: as PreviewMerge.
+        Fails with INVALID_ARGUMENT for a parent that the commit does not have.
+        """
+        answer = await self._transport.unary(_MERGE_SERVICE, "PreviewPick", request, call)
+        return expect(answer, pb.PreviewPickResponse)
 
     async def FindMergeBase(
         self, request: pb.FindMergeBaseRequest, call: Call

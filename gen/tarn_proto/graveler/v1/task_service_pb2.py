@@ -25,10 +25,12 @@ _sym_db = _symbol_database.Default()
 from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from tarn_proto.common.v1 import operation_pb2 as tarn__proto_dot_common_dot_v1_dot_operation__pb2
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
+from tarn_proto.graveler.v1 import commit_service_pb2 as tarn__proto_dot_graveler_dot_v1_dot_commit__service__pb2
 from tarn_proto.graveler.v1 import merge_service_pb2 as tarn__proto_dot_graveler_dot_v1_dot_merge__service__pb2
+from tarn_proto.graveler.v1 import pull_request_service_pb2 as tarn__proto_dot_graveler_dot_v1_dot_pull__request__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)tarn_proto/graveler/v1/task_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$tarn_proto/common/v1/operation.proto\x1a\x1ftarn_proto/common/v1/rule.proto\x1a*tarn_proto/graveler/v1/merge_service.proto\"\x81\x04\n\x04Task\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x15\n\rrepository_id\x18\x02 \x01(\t\x12(\n\x04kind\x18\x03 \x01(\x0e\x32\x1a.tarn.graveler.v1.TaskKind\x12*\n\x05state\x18\x04 \x01(\x0e\x32\x1b.tarn.graveler.v1.TaskState\x12\x0f\n\x07user_id\x18\x05 \x01(\t\x12\x0f\n\x07subject\x18\x06 \x01(\t\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ndone_count\x18\t \x01(\x03\x12\x13\n\x0btotal_count\x18\n \x01(\x03\x12\x11\n\trun_count\x18\x0b \x01(\x05\x12\x18\n\x10\x63\x61ncel_requested\x18\x0c \x01(\x08\x12\x30\n\x05merge\x18\r \x01(\x0b\x32\x1f.tarn.graveler.v1.MergeResponseH\x00\x12\x39\n\x07preview\x18\x0e \x01(\x0b\x32&.tarn.graveler.v1.PreviewMergeResponseH\x00\x12-\n\x05\x65rror\x18\x0f \x01(\x0b\x32\x1e.tarn.common.v1.OperationErrorB\x08\n\x06result\"g\n\x11StartMergeRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12-\n\x05merge\x18\x02 \x01(\x0b\x32\x1e.tarn.graveler.v1.MergeRequest\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\":\n\x12StartMergeResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"r\n\x13StartPreviewRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x36\n\x07preview\x18\x02 \x01(\x0b\x32%.tarn.graveler.v1.PreviewMergeRequest\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\"<\n\x14StartPreviewResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"8\n\x0eGetTaskRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\"7\n\x0fGetTaskResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"c\n\x10ListTasksRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x11\n\tall_users\x18\x04 \x01(\x08\"S\n\x11ListTasksResponse\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.tarn.graveler.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\";\n\x11\x43\x61ncelTaskRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\":\n\x12\x43\x61ncelTaskResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"M\n\x0fWaitTaskRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\"8\n\x10WaitTaskResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task*Q\n\x08TaskKind\x12\x19\n\x15TASK_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fTASK_KIND_MERGE\x10\x01\x12\x15\n\x11TASK_KIND_PREVIEW\x10\x02*\xa2\x01\n\tTaskState\x12\x1a\n\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12TASK_STATE_PENDING\x10\x01\x12\x16\n\x12TASK_STATE_RUNNING\x10\x02\x12\x18\n\x14TASK_STATE_SUCCEEDED\x10\x03\x12\x15\n\x11TASK_STATE_FAILED\x10\x04\x12\x18\n\x14TASK_STATE_CANCELLED\x10\x05\x32\x9b\n\n\x0bTaskService\x12\xf9\x01\n\nStartMerge\x12#.tarn.graveler.v1.StartMergeRequest\x1a$.tarn.graveler.v1.StartMergeResponse\"\x9f\x01\xa2\xbb\x18\x9a\x01\n\tWriteRepo\x12\x39repository/{merge.repository_id}/branch/{merge.branch_id}\x1aK\n\x06source\x12\x08ReadRepo\x1a\x37repository/{merge.repository_id}/ref/{merge.source_ref}2\x05merge\x12\x8a\x02\n\x0cStartPreview\x12%.tarn.graveler.v1.StartPreviewRequest\x1a&.tarn.graveler.v1.StartPreviewResponse\"\xaa\x01\xa2\xbb\x18\xa5\x01\n\x08ReadRepo\x12@repository/{preview.repository_id}/ref/{preview.destination_ref}\x1aO\n\x06source\x12\x08ReadRepo\x1a;repository/{preview.repository_id}/ref/{preview.source_ref}2\x06\x61lways\x12\xb8\x01\n\x07GetTask\x12 .tarn.graveler.v1.GetTaskRequest\x1a!.tarn.graveler.v1.GetTaskResponse\"h\x90\x02\x01\xa2\xbb\x18\x61\n\x08ReadRepo\x12\x1arepository/{repository_id}\x1a\x37\n\x06others\x12\nWriteRules\x1a\x1arepository/{repository_id}\"\x05\x61skedH\x01\x12\xc0\x01\n\tListTasks\x12\".tarn.graveler.v1.ListTasksRequest\x1a#.tarn.graveler.v1.ListTasksResponse\"j\x90\x02\x01\xa2\xbb\x18\x63\n\x08ReadRepo\x12\x1arepository/{repository_id}\x1a;\n\x06others\x12\nWriteRules\x1a\x1arepository/{repository_id}\"\tall_users\x12\xc6\x01\n\nCancelTask\x12#.tarn.graveler.v1.CancelTaskRequest\x1a$.tarn.graveler.v1.CancelTaskResponse\"m\xa2\xbb\x18i\n\x08ReadRepo\x12\x1arepository/{repository_id}\x1a\x37\n\x06others\x12\nWriteRules\x1a\x1arepository/{repository_id}\"\x05\x61sked2\x06\x61lwaysH\x01\x12\xbb\x01\n\x08WaitTask\x12!.tarn.graveler.v1.WaitTaskRequest\x1a\".tarn.graveler.v1.WaitTaskResponse\"h\x90\x02\x01\xa2\xbb\x18\x61\n\x08ReadRepo\x12\x1arepository/{repository_id}\x1a\x37\n\x06others\x12\nWriteRules\x1a\x1arepository/{repository_id}\"\x05\x61skedH\x01\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n)tarn_proto/graveler/v1/task_service.proto\x12\x10tarn.graveler.v1\x1a\x1fgoogle/protobuf/timestamp.proto\x1a$tarn_proto/common/v1/operation.proto\x1a\x1ftarn_proto/common/v1/rule.proto\x1a+tarn_proto/graveler/v1/commit_service.proto\x1a*tarn_proto/graveler/v1/merge_service.proto\x1a\x31tarn_proto/graveler/v1/pull_request_service.proto\"\xad\x04\n\x04Task\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x15\n\rrepository_id\x18\x02 \x01(\t\x12(\n\x04kind\x18\x03 \x01(\x0e\x32\x1a.tarn.graveler.v1.TaskKind\x12*\n\x05state\x18\x04 \x01(\x0e\x32\x1b.tarn.graveler.v1.TaskState\x12\x0f\n\x07user_id\x18\x05 \x01(\t\x12\x0f\n\x07subject\x18\x06 \x01(\t\x12/\n\x0b\x63reate_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x12\n\ndone_count\x18\t \x01(\x03\x12\x13\n\x0btotal_count\x18\n \x01(\x03\x12\x11\n\trun_count\x18\x0b \x01(\x05\x12\x18\n\x10\x63\x61ncel_requested\x18\x0c \x01(\x08\x12\x30\n\x05merge\x18\r \x01(\x0b\x32\x1f.tarn.graveler.v1.MergeResponseH\x00\x12\x39\n\x07preview\x18\x0e \x01(\x0b\x32&.tarn.graveler.v1.PreviewMergeResponseH\x00\x12*\n\x06\x63ommit\x18\x10 \x01(\x0b\x32\x18.tarn.graveler.v1.CommitH\x00\x12-\n\x05\x65rror\x18\x0f \x01(\x0b\x32\x1e.tarn.common.v1.OperationErrorB\x08\n\x06result\"g\n\x11StartMergeRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12-\n\x05merge\x18\x02 \x01(\x0b\x32\x1e.tarn.graveler.v1.MergeRequest\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\":\n\x12StartMergeResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"r\n\x13StartPreviewRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x36\n\x07preview\x18\x02 \x01(\x0b\x32%.tarn.graveler.v1.PreviewMergeRequest\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\"<\n\x14StartPreviewResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"p\n\x12StartCommitRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x35\n\x06\x63ommit\x18\x02 \x01(\x0b\x32%.tarn.graveler.v1.CreateCommitRequest\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\";\n\x13StartCommitResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"}\n\x1cStartPullRequestMergeRequest\x12\x0f\n\x07task_id\x18\x01 \x01(\t\x12\x38\n\x05merge\x18\x02 \x01(\x0b\x32).tarn.graveler.v1.MergePullRequestRequest\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\"E\n\x1dStartPullRequestMergeResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"8\n\x0eGetTaskRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\"7\n\x0fGetTaskResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"c\n\x10ListTasksRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x11\n\tall_users\x18\x04 \x01(\x08\"S\n\x11ListTasksResponse\x12%\n\x05tasks\x18\x01 \x03(\x0b\x32\x16.tarn.graveler.v1.Task\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\";\n\x11\x43\x61ncelTaskRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\":\n\x12\x43\x61ncelTaskResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task\"M\n\x0fWaitTaskRequest\x12\x15\n\rrepository_id\x18\x01 \x01(\t\x12\x0f\n\x07task_id\x18\x02 \x01(\t\x12\x12\n\ntimeout_ms\x18\x03 \x01(\x05\"8\n\x10WaitTaskResponse\x12$\n\x04task\x18\x01 \x01(\x0b\x32\x16.tarn.graveler.v1.Task*\x89\x01\n\x08TaskKind\x12\x19\n\x15TASK_KIND_UNSPECIFIED\x10\x00\x12\x13\n\x0fTASK_KIND_MERGE\x10\x01\x12\x15\n\x11TASK_KIND_PREVIEW\x10\x02\x12\x14\n\x10TASK_KIND_COMMIT\x10\x03\x12 \n\x1cTASK_KIND_PULL_REQUEST_MERGE\x10\x04*\xa2\x01\n\tTaskState\x12\x1a\n\x16TASK_STATE_UNSPECIFIED\x10\x00\x12\x16\n\x12TASK_STATE_PENDING\x10\x01\x12\x16\n\x12TASK_STATE_RUNNING\x10\x02\x12\x18\n\x14TASK_STATE_SUCCEEDED\x10\x03\x12\x15\n\x11TASK_STATE_FAILED\x10\x04\x12\x18\n\x14TASK_STATE_CANCELLED\x10\x05\x32\xba\x0e\n\x0bTaskService\x12\xf9\x01\n\nStartMerge\x12#.tarn.graveler.v1.StartMergeRequest\x1a$.tarn.graveler.v1.StartMergeResponse\"\x9f\x01\xa2\xbb\x18\x9a\x01\n\tWriteRepo\x12\x39repository/{merge.repository_id}/branch/{merge.branch_id}\x1aK\n\x06source\x12\x08ReadRepo\x1a\x37repository/{merge.repository_id}/ref/{merge.source_ref}2\x05merge\x12\x8a\x02\n\x0cStartPreview\x12%.tarn.graveler.v1.StartPreviewRequest\x1a&.tarn.graveler.v1.StartPreviewResponse\"\xaa\x01\xa2\xbb\x18\xa5\x01\n\x08ReadRepo\x12@repository/{preview.repository_id}/ref/{preview.destination_ref}\x1aO\n\x06source\x12\x08ReadRepo\x1a;repository/{preview.repository_id}/ref/{preview.source_ref}2\x06\x61lways\x12\xb0\x01\n\x0bStartCommit\x12$.tarn.graveler.v1.StartCommitRequest\x1a%.tarn.graveler.v1.StartCommitResponse\"T\xa2\xbb\x18P\n\tWriteRepo\x12;repository/{commit.repository_id}/branch/{commit.branch_id}2\x06\x63ommit\x12\xe9\x02\n\x15StartPullRequestMerge\x12..tarn.graveler.v1.StartPullRequestMergeRequest\x1a/.tarn.graveler.v1.StartPullRequestMergeResponse\"\xee\x01\xa2\xbb\x18\xe9\x01\n\x08ReadRepo\x12 repository/{merge.repository_id}\x1a`\n\x0b\x64\x65stination\x12\tWriteRepo\x1a?repository/{merge.repository_id}/branch/{destination.branch_id}\"\x05\x61sked\x1aR\n\x06source\x12\x08ReadRepo\x1a\x37repository/{merge.repository_id}/ref/{source.branch_id}\"\x05\x61sked2\x05other\x12\xb8\x01\n\x07GetTask\x12 .tarn.graveler.v1.GetTaskRequest\x1a!.tarn.graveler.v1.GetTaskResponse\"h\x90\x02\x01\xa2\xbb\x18\x61\n\x08ReadRepo\x12\x1arepository/{repository_id}\x1a\x37\n\x06others\x12\nWriteRules\x1a\x1arepository/{repository_id}\"\x05\x61skedH\x01\x12\xc0\x01\n\tListTasks\x12\".tarn.graveler.v1.ListTasksRequest\x1a#.tarn.graveler.v1.ListTasksResponse\"j\x90\x02\x01\xa2\xbb\x18\x63\n\x08ReadRepo\x12\x1arepository/{repository_id}\x1a;\n\x06others\x12\nWriteRules\x1a\x1arepository/{repository_id}\"\tall_users\x12\xc6\x01\n\nCancelTask\x12#.tarn.graveler.v1.CancelTaskRequest\x1a$.tarn.graveler.v1.CancelTaskResponse\"m\xa2\xbb\x18i\n\x08ReadRepo\x12\x1arepository/{repository_id}\x1a\x37\n\x06others\x12\nWriteRules\x1a\x1arepository/{repository_id}\"\x05\x61sked2\x06\x61lwaysH\x01\x12\xbb\x01\n\x08WaitTask\x12!.tarn.graveler.v1.WaitTaskRequest\x1a\".tarn.graveler.v1.WaitTaskResponse\"h\x90\x02\x01\xa2\xbb\x18\x61\n\x08ReadRepo\x12\x1arepository/{repository_id}\x1a\x37\n\x06others\x12\nWriteRules\x1a\x1arepository/{repository_id}\"\x05\x61skedH\x01\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -39,6 +41,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TASKSERVICE'].methods_by_name['StartMerge']._serialized_options = b'\242\273\030\232\001\n\tWriteRepo\0229repository/{merge.repository_id}/branch/{merge.branch_id}\032K\n\006source\022\010ReadRepo\0327repository/{merge.repository_id}/ref/{merge.source_ref}2\005merge'
   _globals['_TASKSERVICE'].methods_by_name['StartPreview']._loaded_options = None
   _globals['_TASKSERVICE'].methods_by_name['StartPreview']._serialized_options = b'\242\273\030\245\001\n\010ReadRepo\022@repository/{preview.repository_id}/ref/{preview.destination_ref}\032O\n\006source\022\010ReadRepo\032;repository/{preview.repository_id}/ref/{preview.source_ref}2\006always'
+  _globals['_TASKSERVICE'].methods_by_name['StartCommit']._loaded_options = None
+  _globals['_TASKSERVICE'].methods_by_name['StartCommit']._serialized_options = b'\242\273\030P\n\tWriteRepo\022;repository/{commit.repository_id}/branch/{commit.branch_id}2\006commit'
+  _globals['_TASKSERVICE'].methods_by_name['StartPullRequestMerge']._loaded_options = None
+  _globals['_TASKSERVICE'].methods_by_name['StartPullRequestMerge']._serialized_options = b'\242\273\030\351\001\n\010ReadRepo\022 repository/{merge.repository_id}\032`\n\013destination\022\tWriteRepo\032?repository/{merge.repository_id}/branch/{destination.branch_id}\"\005asked\032R\n\006source\022\010ReadRepo\0327repository/{merge.repository_id}/ref/{source.branch_id}\"\005asked2\005other'
   _globals['_TASKSERVICE'].methods_by_name['GetTask']._loaded_options = None
   _globals['_TASKSERVICE'].methods_by_name['GetTask']._serialized_options = b'\220\002\001\242\273\030a\n\010ReadRepo\022\032repository/{repository_id}\0327\n\006others\022\nWriteRules\032\032repository/{repository_id}\"\005askedH\001'
   _globals['_TASKSERVICE'].methods_by_name['ListTasks']._loaded_options = None
@@ -47,36 +53,44 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_TASKSERVICE'].methods_by_name['CancelTask']._serialized_options = b'\242\273\030i\n\010ReadRepo\022\032repository/{repository_id}\0327\n\006others\022\nWriteRules\032\032repository/{repository_id}\"\005asked2\006alwaysH\001'
   _globals['_TASKSERVICE'].methods_by_name['WaitTask']._loaded_options = None
   _globals['_TASKSERVICE'].methods_by_name['WaitTask']._serialized_options = b'\220\002\001\242\273\030a\n\010ReadRepo\022\032repository/{repository_id}\0327\n\006others\022\nWriteRules\032\032repository/{repository_id}\"\005askedH\001'
-  _globals['_TASKKIND']._serialized_start=1629
-  _globals['_TASKKIND']._serialized_end=1710
-  _globals['_TASKSTATE']._serialized_start=1713
-  _globals['_TASKSTATE']._serialized_end=1875
-  _globals['_TASK']._serialized_start=212
-  _globals['_TASK']._serialized_end=725
-  _globals['_STARTMERGEREQUEST']._serialized_start=727
-  _globals['_STARTMERGEREQUEST']._serialized_end=830
-  _globals['_STARTMERGERESPONSE']._serialized_start=832
-  _globals['_STARTMERGERESPONSE']._serialized_end=890
-  _globals['_STARTPREVIEWREQUEST']._serialized_start=892
-  _globals['_STARTPREVIEWREQUEST']._serialized_end=1006
-  _globals['_STARTPREVIEWRESPONSE']._serialized_start=1008
-  _globals['_STARTPREVIEWRESPONSE']._serialized_end=1068
-  _globals['_GETTASKREQUEST']._serialized_start=1070
-  _globals['_GETTASKREQUEST']._serialized_end=1126
-  _globals['_GETTASKRESPONSE']._serialized_start=1128
-  _globals['_GETTASKRESPONSE']._serialized_end=1183
-  _globals['_LISTTASKSREQUEST']._serialized_start=1185
-  _globals['_LISTTASKSREQUEST']._serialized_end=1284
-  _globals['_LISTTASKSRESPONSE']._serialized_start=1286
-  _globals['_LISTTASKSRESPONSE']._serialized_end=1369
-  _globals['_CANCELTASKREQUEST']._serialized_start=1371
-  _globals['_CANCELTASKREQUEST']._serialized_end=1430
-  _globals['_CANCELTASKRESPONSE']._serialized_start=1432
-  _globals['_CANCELTASKRESPONSE']._serialized_end=1490
-  _globals['_WAITTASKREQUEST']._serialized_start=1492
-  _globals['_WAITTASKREQUEST']._serialized_end=1569
-  _globals['_WAITTASKRESPONSE']._serialized_start=1571
-  _globals['_WAITTASKRESPONSE']._serialized_end=1627
-  _globals['_TASKSERVICE']._serialized_start=1878
-  _globals['_TASKSERVICE']._serialized_end=3185
+  _globals['_TASKKIND']._serialized_start=2143
+  _globals['_TASKKIND']._serialized_end=2280
+  _globals['_TASKSTATE']._serialized_start=2283
+  _globals['_TASKSTATE']._serialized_end=2445
+  _globals['_TASK']._serialized_start=308
+  _globals['_TASK']._serialized_end=865
+  _globals['_STARTMERGEREQUEST']._serialized_start=867
+  _globals['_STARTMERGEREQUEST']._serialized_end=970
+  _globals['_STARTMERGERESPONSE']._serialized_start=972
+  _globals['_STARTMERGERESPONSE']._serialized_end=1030
+  _globals['_STARTPREVIEWREQUEST']._serialized_start=1032
+  _globals['_STARTPREVIEWREQUEST']._serialized_end=1146
+  _globals['_STARTPREVIEWRESPONSE']._serialized_start=1148
+  _globals['_STARTPREVIEWRESPONSE']._serialized_end=1208
+  _globals['_STARTCOMMITREQUEST']._serialized_start=1210
+  _globals['_STARTCOMMITREQUEST']._serialized_end=1322
+  _globals['_STARTCOMMITRESPONSE']._serialized_start=1324
+  _globals['_STARTCOMMITRESPONSE']._serialized_end=1383
+  _globals['_STARTPULLREQUESTMERGEREQUEST']._serialized_start=1385
+  _globals['_STARTPULLREQUESTMERGEREQUEST']._serialized_end=1510
+  _globals['_STARTPULLREQUESTMERGERESPONSE']._serialized_start=1512
+  _globals['_STARTPULLREQUESTMERGERESPONSE']._serialized_end=1581
+  _globals['_GETTASKREQUEST']._serialized_start=1583
+  _globals['_GETTASKREQUEST']._serialized_end=1639
+  _globals['_GETTASKRESPONSE']._serialized_start=1641
+  _globals['_GETTASKRESPONSE']._serialized_end=1696
+  _globals['_LISTTASKSREQUEST']._serialized_start=1698
+  _globals['_LISTTASKSREQUEST']._serialized_end=1797
+  _globals['_LISTTASKSRESPONSE']._serialized_start=1799
+  _globals['_LISTTASKSRESPONSE']._serialized_end=1882
+  _globals['_CANCELTASKREQUEST']._serialized_start=1884
+  _globals['_CANCELTASKREQUEST']._serialized_end=1943
+  _globals['_CANCELTASKRESPONSE']._serialized_start=1945
+  _globals['_CANCELTASKRESPONSE']._serialized_end=2003
+  _globals['_WAITTASKREQUEST']._serialized_start=2005
+  _globals['_WAITTASKREQUEST']._serialized_end=2082
+  _globals['_WAITTASKRESPONSE']._serialized_start=2084
+  _globals['_WAITTASKRESPONSE']._serialized_end=2140
+  _globals['_TASKSERVICE']._serialized_start=2448
+  _globals['_TASKSERVICE']._serialized_end=4298
 # @@protoc_insertion_point(module_scope)

@@ -3,7 +3,9 @@ import datetime
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from tarn_proto.common.v1 import operation_pb2 as _operation_pb2
 from tarn_proto.common.v1 import rule_pb2 as _rule_pb2
+from tarn_proto.graveler.v1 import commit_service_pb2 as _commit_service_pb2
 from tarn_proto.graveler.v1 import merge_service_pb2 as _merge_service_pb2
+from tarn_proto.graveler.v1 import pull_request_service_pb2 as _pull_request_service_pb2
 from google.protobuf.internal import containers as _containers
 from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from google.protobuf import descriptor as _descriptor
@@ -18,6 +20,8 @@ class TaskKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TASK_KIND_UNSPECIFIED: _ClassVar[TaskKind]
     TASK_KIND_MERGE: _ClassVar[TaskKind]
     TASK_KIND_PREVIEW: _ClassVar[TaskKind]
+    TASK_KIND_COMMIT: _ClassVar[TaskKind]
+    TASK_KIND_PULL_REQUEST_MERGE: _ClassVar[TaskKind]
 
 class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -30,6 +34,8 @@ class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
 TASK_KIND_UNSPECIFIED: TaskKind
 TASK_KIND_MERGE: TaskKind
 TASK_KIND_PREVIEW: TaskKind
+TASK_KIND_COMMIT: TaskKind
+TASK_KIND_PULL_REQUEST_MERGE: TaskKind
 TASK_STATE_UNSPECIFIED: TaskState
 TASK_STATE_PENDING: TaskState
 TASK_STATE_RUNNING: TaskState
@@ -38,7 +44,7 @@ TASK_STATE_FAILED: TaskState
 TASK_STATE_CANCELLED: TaskState
 
 class Task(_message.Message):
-    __slots__ = ("task_id", "repository_id", "kind", "state", "user_id", "subject", "create_time", "end_time", "done_count", "total_count", "run_count", "cancel_requested", "merge", "preview", "error")
+    __slots__ = ("task_id", "repository_id", "kind", "state", "user_id", "subject", "create_time", "end_time", "done_count", "total_count", "run_count", "cancel_requested", "merge", "preview", "commit", "error")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -53,6 +59,7 @@ class Task(_message.Message):
     CANCEL_REQUESTED_FIELD_NUMBER: _ClassVar[int]
     MERGE_FIELD_NUMBER: _ClassVar[int]
     PREVIEW_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
     ERROR_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     repository_id: str
@@ -68,8 +75,9 @@ class Task(_message.Message):
     cancel_requested: bool
     merge: _merge_service_pb2.MergeResponse
     preview: _merge_service_pb2.PreviewMergeResponse
+    commit: _commit_service_pb2.Commit
     error: _operation_pb2.OperationError
-    def __init__(self, task_id: _Optional[str] = ..., repository_id: _Optional[str] = ..., kind: _Optional[_Union[TaskKind, str]] = ..., state: _Optional[_Union[TaskState, str]] = ..., user_id: _Optional[str] = ..., subject: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., done_count: _Optional[int] = ..., total_count: _Optional[int] = ..., run_count: _Optional[int] = ..., cancel_requested: _Optional[bool] = ..., merge: _Optional[_Union[_merge_service_pb2.MergeResponse, _Mapping]] = ..., preview: _Optional[_Union[_merge_service_pb2.PreviewMergeResponse, _Mapping]] = ..., error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ...) -> None: ...
+    def __init__(self, task_id: _Optional[str] = ..., repository_id: _Optional[str] = ..., kind: _Optional[_Union[TaskKind, str]] = ..., state: _Optional[_Union[TaskState, str]] = ..., user_id: _Optional[str] = ..., subject: _Optional[str] = ..., create_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., end_time: _Optional[_Union[datetime.datetime, _timestamp_pb2.Timestamp, _Mapping]] = ..., done_count: _Optional[int] = ..., total_count: _Optional[int] = ..., run_count: _Optional[int] = ..., cancel_requested: _Optional[bool] = ..., merge: _Optional[_Union[_merge_service_pb2.MergeResponse, _Mapping]] = ..., preview: _Optional[_Union[_merge_service_pb2.PreviewMergeResponse, _Mapping]] = ..., commit: _Optional[_Union[_commit_service_pb2.Commit, _Mapping]] = ..., error: _Optional[_Union[_operation_pb2.OperationError, _Mapping]] = ...) -> None: ...
 
 class StartMergeRequest(_message.Message):
     __slots__ = ("task_id", "merge", "timeout_ms")
@@ -98,6 +106,38 @@ class StartPreviewRequest(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., preview: _Optional[_Union[_merge_service_pb2.PreviewMergeRequest, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class StartPreviewResponse(_message.Message):
+    __slots__ = ("task",)
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    task: Task
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ...) -> None: ...
+
+class StartCommitRequest(_message.Message):
+    __slots__ = ("task_id", "commit", "timeout_ms")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    COMMIT_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    commit: _commit_service_pb2.CreateCommitRequest
+    timeout_ms: int
+    def __init__(self, task_id: _Optional[str] = ..., commit: _Optional[_Union[_commit_service_pb2.CreateCommitRequest, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class StartCommitResponse(_message.Message):
+    __slots__ = ("task",)
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    task: Task
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ...) -> None: ...
+
+class StartPullRequestMergeRequest(_message.Message):
+    __slots__ = ("task_id", "merge", "timeout_ms")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    MERGE_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    merge: _pull_request_service_pb2.MergePullRequestRequest
+    timeout_ms: int
+    def __init__(self, task_id: _Optional[str] = ..., merge: _Optional[_Union[_pull_request_service_pb2.MergePullRequestRequest, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class StartPullRequestMergeResponse(_message.Message):
     __slots__ = ("task",)
     TASK_FIELD_NUMBER: _ClassVar[int]
     task: Task

@@ -40,6 +40,22 @@ class TaskService(Protocol):
         """Starts the preview of a merge as a task. Fails as StartMerge."""
         ...
 
+    async def StartCommit(
+        self, request: pb.StartCommitRequest, permit: RepositoryPermit, /
+    ) -> pb.StartCommitResponse:
+        """Starts a commit as a task; fails as CommitService.CreateCommit if it is not allowed. It holds every change
+        that was acknowledged before the start. Otherwise as StartMerge.
+        """
+        ...
+
+    async def StartPullRequestMerge(
+        self, request: pb.StartPullRequestMergeRequest, permit: RepositoryPermit, /
+    ) -> pb.StartPullRequestMergeResponse:
+        """Starts the merge of a pull request as a task; fails as PullRequestService.MergePullRequest if it is not
+        allowed. Otherwise as StartMerge.
+        """
+        ...
+
     async def GetTask(
         self, request: pb.GetTaskRequest, permit: Caller, /
     ) -> pb.GetTaskResponse:
@@ -91,6 +107,24 @@ class TaskServiceClient:
         """Starts the preview of a merge as a task. Fails as StartMerge."""
         answer = await self._transport.unary(_TASK_SERVICE, "StartPreview", request, call)
         return expect(answer, pb.StartPreviewResponse)
+
+    async def StartCommit(
+        self, request: pb.StartCommitRequest, call: Call
+    ) -> pb.StartCommitResponse:
+        """Starts a commit as a task; fails as CommitService.CreateCommit if it is not allowed. It holds every change
+        that was acknowledged before the start. Otherwise as StartMerge.
+        """
+        answer = await self._transport.unary(_TASK_SERVICE, "StartCommit", request, call)
+        return expect(answer, pb.StartCommitResponse)
+
+    async def StartPullRequestMerge(
+        self, request: pb.StartPullRequestMergeRequest, call: Call
+    ) -> pb.StartPullRequestMergeResponse:
+        """Starts the merge of a pull request as a task; fails as PullRequestService.MergePullRequest if it is not
+        allowed. Otherwise as StartMerge.
+        """
+        answer = await self._transport.unary(_TASK_SERVICE, "StartPullRequestMerge", request, call)
+        return expect(answer, pb.StartPullRequestMergeResponse)
 
     async def GetTask(
         self, request: pb.GetTaskRequest, call: Call

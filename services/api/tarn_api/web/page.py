@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -23,6 +24,7 @@ from tarn_api.web import assets, links
 __all__ = [
     "Crumb",
     "Page",
+    "compile_templates",
     "environment",
     "first_line",
     "redirect",
@@ -155,6 +157,13 @@ def environment() -> Environment:
         "to_repository": links.to_repository,
     }
     return made
+
+
+async def compile_templates() -> None:
+    """Compiles all templates, one after the other in a thread: otherwise the first view of each page would."""
+    made = environment()
+    for name in made.list_templates():
+        await asyncio.to_thread(made.get_template, name)
 
 
 def _name(text: str) -> Markup:

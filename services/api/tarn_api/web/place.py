@@ -9,10 +9,19 @@ from msgspec import Struct
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn_api.context import Context
+from tarn_api.errors import ApiError
 from tarn_api.web import links
 from tarn_api.web.page import Crumb
 
-__all__ = ["PAGE_SIZE", "RepositoryAt", "endpoint_of", "find_branch", "folders_of", "way_to"]
+__all__ = [
+    "PAGE_SIZE",
+    "RepositoryAt",
+    "endpoint_of",
+    "find_branch",
+    "folders_of",
+    "require_head",
+    "way_to",
+]
 
 PAGE_SIZE: Final = 100
 _HOST: Final = re.compile(r"([A-Za-z0-9.-]{1,253}|\[[0-9A-Fa-f:.]{2,45}\])(?::\d{1,5})?")
@@ -56,6 +65,18 @@ async def find_branch(context: Context, repository: str, ref: str) -> bool:
             return False
         raise
     return True
+
+
+async def require_head(context: Context, repository: str, branch: str, head: str) -> None:
+    """Refuses a form whose preview was made for another head of a branch.
+
+    Raises:
+        ApiError: 409.
+    """
+    found = await context.graveler.get_branch(context.read(), repository, branch)
+    if found.commit_id != head:
+        text = f"{branch} got another commit since the preview; look at the preview again"
+        raise ApiError(409, text, reason=Reason.REF_MOVED.value)
 
 
 def endpoint_of(context: Context) -> str:

@@ -73,6 +73,7 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.deleteObject", "POST", f"{_OF}/objects/delete", objects.delete),
     ("web.download", "GET", f"{_OF}/download", content.download),
     ("web.picture", "GET", f"{_OF}/picture", content.picture),
+    ("web.makeFolder", "POST", f"{_OF}/folders", content.make_folder),
     ("web.upload", "POST", f"{_OF}/upload", content.upload),
     ("web.uncommitted", "GET", f"{_OF}/commit", history.uncommitted),
     ("web.commit", "POST", f"{_OF}/commit", history.commit),
@@ -82,6 +83,8 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.compare", "GET", f"{_OF}/compare", comparing.compare),
     ("web.mergePreview", "GET", f"{_OF}/merge", comparing.preview),
     ("web.merge", "POST", f"{_OF}/merge", comparing.merge),
+    ("web.revertPreview", "GET", f"{_OF}/revert", commits.preview_revert),
+    ("web.cherryPickPreview", "GET", f"{_OF}/cherry-pick", commits.preview_cherry_pick),
     ("web.revert", "POST", f"{_OF}/revert", commits.revert),
     ("web.cherryPick", "POST", f"{_OF}/cherry-pick", commits.cherry_pick),
     ("web.movePreview", "GET", f"{_OF}/move", heads.preview),
@@ -144,7 +147,6 @@ _ROWS: Final[tuple[tuple[str, str, str, Handler], ...]] = (
     ("web.closePull", "POST", f"{_PULL}/close", pull.close),
     ("web.reopenPull", "POST", f"{_PULL}/reopen", pull.reopen),
     ("web.mergePull", "POST", f"{_PULL}/merge", pull.merge),
-    ("web.undoPull", "POST", f"{_PULL}/undo", pull.undo),
 )
 
 PAGE_HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(

@@ -25,7 +25,7 @@ from tarn.core.ids import BranchId, CommitId
 from tarn.kv.port import OutcomeUnknownError
 from tarn.telemetry.operations import Operations, phase
 from tarn_graveler.branch.building import Builder
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import Announce, BeforePublish, BranchHandle, announcing
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.guards.drops import Drops
@@ -34,7 +34,7 @@ from tarn_graveler.records.branches import Branches, BranchName, BranchVersion
 from tarn_graveler.records.commits import Commits
 from tarn_graveler.records.path_records import PathRecords
 
-__all__ = ["CommitRequest", "Committing", "CommitResult"]
+__all__ = ["CommitGuards", "CommitRequest", "Committing", "CommitResult"]
 
 _TRIES = 16
 _TRIAL_BUILD_FROM = 8
@@ -49,6 +49,24 @@ class CommitRequest:
     message: str
     metadata: tuple[tuple[str, str], ...] = ()
     allow_empty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class CommitGuards:
+    """What a caller has looked at while a commit is made.
+
+    Attributes:
+        incarnation: the life of the branch that takes the commit; None: the present one.
+        before_build: called before each build; may raise to give up.
+        before_publish: see `BeforePublish`.
+    """
+
+    incarnation: bytes | None = None
+    before_build: BeforePublish | None = None
+    before_publish: BeforePublish | None = None
+
+
+_NO_GUARDS = CommitGuards()
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,28 +120,35 @@ class Committing:
         self._clock = clock
         self._operations = operations
 
-    async def commit(self, name: BranchName, request: CommitRequest) -> CommitResult:
+    async def commit(
+        self, name: BranchName, request: CommitRequest, guards: CommitGuards = _NO_GUARDS
+    ) -> CommitResult:
         """Commits every write that was acknowledged before this call, and possibly later ones.
 
         Raises:
             TarnError: NOTHING_TO_COMMIT (names the commit that took the changes, if one did), unless the
                 request allows an empty commit; BRANCH_RESET; BRANCH_NOT_FOUND; TOO_MANY_RETRIES;
-                OUTCOME_UNKNOWN.
+                OUTCOME_UNKNOWN; errors of the guards.
         """
         repository_id = name.repository.repository_id
         with self._operations.begin("commit", repository=repository_id, branch=name.branch_id):
-            return await self._commit(name, request)
+            return await self._commit(name, request, guards)
 
-    async def _commit(self, name: BranchName, request: CommitRequest) -> CommitResult:
-        handle, branch_id = BranchHandle(self._branches, name), name.branch_id
+    async def _commit(
+        self, name: BranchName, request: CommitRequest, guards: CommitGuards
+    ) -> CommitResult:
+        handle, branch_id = BranchHandle(self._branches, name, guards.incarnation), name.branch_id
+        announce = announcing(self._drops.announce, guards.before_publish)
         with phase("seal"):
             sealed = await self._seal(handle, request)
         record = sealed
         for _ in range(_TRIES):
+            if guards.before_build is not None:
+                await guards.before_build()
             with phase("build"):
                 built = await self._build(name, record.branch, request)
             with phase("publish"):
-                outcome = await self._publish(handle, record, built)
+                outcome = await self._publish(handle, record, built, announce)
             if isinstance(outcome, CommitResult):
                 if not built.changed:
                     raise self._nothing(branch_id, built.commit_id)
@@ -204,7 +229,7 @@ class Committing:
         return _Built(record, commit_id, commit, result)
 
     async def _publish(
-        self, handle: BranchHandle, record: BranchVersion, built: _Built
+        self, handle: BranchHandle, record: BranchVersion, built: _Built, announce: Announce
     ) -> CommitResult | BranchVersion:
         """Publishes a built commit; returns the newer record instead if the commit must be built again.
 
@@ -231,7 +256,7 @@ class Committing:
                 record,
                 after,
                 still_holds=still_holds,
-                announce=self._drops.announce,
+                announce=announce,
                 cause=Cause(HeadOperation.COMMIT, built.commit.committer),
             )
         except OutcomeUnknownError:

@@ -17,7 +17,7 @@ Reads by rule 2 use no handle: they are right for whichever incarnation has the 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from typing import Any
 
 from tarn.aio.first_error import collapse_error_groups
@@ -45,16 +45,31 @@ from tarn_graveler.records.branches import (
 )
 from tarn_graveler.records.settling import Attempts
 
-__all__ = ["Announce", "BranchHandle", "claims_nothing"]
+__all__ = ["Announce", "BeforePublish", "BranchHandle", "announcing", "claims_nothing"]
 
 Announce = Callable[[BranchName, Iterable[Token]], Coroutine[Any, Any, None]]
 """Puts the tokens that a change removes on the drop list."""
+
+BeforePublish = Callable[[], Awaitable[None]]
+"""Called after the record to replace was read and before each attempt to replace it; may raise to give up."""
 
 _PUBLISH_TRIES = 16
 _SEALED_LIMIT = 32
 """Greatest number of sealed tokens, each a layer for every read; beyond it, only a commit that can build
 seals.
 """
+
+
+def announcing(announce: Announce, before_publish: BeforePublish | None) -> Announce:
+    """Returns what announces the tokens of a change, and then calls `before_publish`."""
+    if before_publish is None:
+        return announce
+
+    async def both(name: BranchName, tokens: Iterable[Token]) -> None:
+        await announce(name, tokens)
+        await before_publish()
+
+    return both
 
 
 def claims_nothing(_: Branch) -> bool:

@@ -15,7 +15,7 @@ A reset discards the uncommitted changes; a forced move discards them and moves 
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
 from functools import partial
 
@@ -23,7 +23,6 @@ from tarn.core.branch import (
     AfterLostRace,
     Branch,
     Pin,
-    Token,
     after_lost_race,
     discard_changes,
     forget_sealed,
@@ -39,7 +38,7 @@ from tarn.core.ids import CommitId
 from tarn.core.path_names import NAMED_PATHS_MAX, named_paths
 from tarn.kv.port import OutcomeUnknownError
 from tarn.telemetry.operations import Operations, phase
-from tarn_graveler.branch.handle import Announce, BranchHandle
+from tarn_graveler.branch.handle import Announce, BeforePublish, BranchHandle, announcing
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.uncommitted import UncommittedChanges
@@ -47,7 +46,7 @@ from tarn_graveler.guards.drops import Drops
 from tarn_graveler.records.branches import BranchChange, Branches, BranchName, BranchVersion
 from tarn_graveler.records.expired import ExpiredCommits
 
-__all__ = ["BeforePublish", "HeadMoves", "NewHead", "Propose"]
+__all__ = ["HeadMoves", "NewHead", "Propose"]
 
 _TRIES = 64
 """Heads that one operation builds on: each lost race is another operation that landed."""
@@ -70,9 +69,6 @@ class NewHead:
 
 Propose = Callable[[CommitId], Awaitable[NewHead]]
 """Makes the new head for a present head. Called again if another operation moves the branch."""
-
-BeforePublish = Callable[[], Awaitable[None]]
-"""Called after the record to replace was read and before each attempt to replace it; may raise to give up."""
 
 
 class HeadMoves:
@@ -121,7 +117,7 @@ class HeadMoves:
             TarnError: BRANCH_DIRTY; BRANCH_NOT_FOUND; EXPIRED_COMMIT; TOO_MANY_RETRIES; OUTCOME_UNKNOWN; errors of
                 `propose` and `before_publish`.
         """
-        announce = self._announce(before_publish)
+        announce = announcing(self._drops.announce, before_publish)
         new, _ = await self._move(name, propose, announce, is_reset=is_reset, cause=cause)
         return new
 
@@ -213,16 +209,6 @@ class HeadMoves:
         pinned = (await handle.change(decide, holds)).newest
         await self._expired.refuse(handle.name.repository, [new.commit_id])
         return pinned, pin
-
-    def _announce(self, before_publish: BeforePublish | None) -> Announce:
-        if before_publish is None:
-            return self._drops.announce
-
-        async def announce(name: BranchName, tokens: Iterable[Token]) -> None:
-            await self._drops.announce(name, tokens)
-            await before_publish()
-
-        return announce
 
     async def _seal(self, handle: BranchHandle) -> BranchVersion:
         """Returns a confirmed record whose sealed tokens hold every row that was acknowledged before.

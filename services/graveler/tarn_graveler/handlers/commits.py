@@ -14,7 +14,7 @@ from tarn_graveler.handlers.requests import checked_metadata, microseconds
 from tarn_graveler.records.branches import BranchName
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
-__all__ = ["CommitHandler", "commit_message"]
+__all__ = ["CommitHandler", "commit_message", "commit_request"]
 
 
 class CommitHandler(DifferenceMethods):
@@ -35,10 +35,7 @@ class CommitHandler(DifferenceMethods):
         """Commits the uncommitted changes of a branch."""
         branch_id = parse_branch_id(request.branch_id)
         repository, grant = permit.repository, permit.grant
-        metadata = checked_metadata(request)
-        if request.HasField("author_time"):
-            metadata = with_author_time(metadata, microseconds("author_time", request.author_time))
-        wish = CommitRequest(grant.user_id, request.message, metadata, request.allow_empty)
+        wish = commit_request(request, grant.user_id)
         made = await self._committing.commit(BranchName(repository, branch_id), wish)
         return pb.CreateCommitResponse(
             commit=commit_message(made.commit_id, made.commit),
@@ -86,3 +83,15 @@ class CommitHandler(DifferenceMethods):
     ) -> pb.AnnotatePathsResponse:
         """Tells which commit gave each path its content."""
         return await self._log.annotate(request, permit)
+
+
+def commit_request(request: pb.CreateCommitRequest, user_id: str) -> CommitRequest:
+    """Returns the commit that a user asks for.
+
+    Raises:
+        TarnError: INVALID_ARGUMENT for metadata or a time that cannot be stored.
+    """
+    metadata = checked_metadata(request)
+    if request.HasField("author_time"):
+        metadata = with_author_time(metadata, microseconds("author_time", request.author_time))
+    return CommitRequest(user_id, request.message, metadata, request.allow_empty)

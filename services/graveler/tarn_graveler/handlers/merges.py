@@ -106,6 +106,25 @@ class MergeHandler:
         answer.next_after = page.next_after or ""
         return answer
 
+    async def PreviewPick(
+        self, request: pb.PreviewPickRequest, permit: RepositoryPermit
+    ) -> pb.PreviewPickResponse:
+        """Reports the effect of a revert or a cherry-pick without making it."""
+        repository = permit.repository
+        dest = await self._refs.commit_of(repository, request.destination_ref)
+        commit_id = await self._refs.commit_of(repository, request.ref)
+        source, preview = await self._merges.preview_pick(
+            repository,
+            dest,
+            commit_id,
+            request.parent_number,
+            is_revert=request.is_revert,
+            limit=paging(request.page_size),
+        )
+        answer = preview_message(dest, source, preview)
+        answer.next_after = ""
+        return pb.PreviewPickResponse(preview=answer)
+
     async def FindMergeBase(
         self, request: pb.FindMergeBaseRequest, permit: RepositoryPermit
     ) -> pb.FindMergeBaseResponse:
@@ -181,12 +200,14 @@ def refuse_contradiction(request: pb.MergeRequest) -> None:
         raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
 
 
-def preview_message(dest: CommitId, source: CommitId, preview: Preview) -> pb.PreviewMergeResponse:
+def preview_message(
+    dest: CommitId, source: CommitId | None, preview: Preview
+) -> pb.PreviewMergeResponse:
     """Returns the first page of a preview as sent."""
     merge, page = preview.merge, preview.merge.conflicts
     return pb.PreviewMergeResponse(
         destination_commit_id=dest,
-        source_commit_id=source,
+        source_commit_id=source or "",
         base_commit_id=preview.bases[0] if preview.bases else "",
         base_commit_ids=preview.bases,
         counts=counts_message(merge.changes),

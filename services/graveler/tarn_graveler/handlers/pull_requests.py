@@ -33,7 +33,7 @@ from tarn_graveler.records.branches import BranchName
 from tarn_graveler.versioning.pull_merges import LOOK_MAX, Wish, moved
 from tarn_proto.graveler.v1 import pull_request_service_pb2 as pb
 
-__all__ = ["PullRequestHandler"]
+__all__ = ["PullRequestHandler", "wish_of"]
 
 _STATES = {
     PullState.OPEN: pb.PULL_REQUEST_STATE_OPEN,
@@ -323,14 +323,7 @@ class PullRequestHandler:
         pull = await self._pulls.get(repository, number)
         permit.require_further("destination", destination=pull.destination)
         permit.require_further("source", source=pull.source)
-        wish = Wish(
-            request.message,
-            checked_metadata(request),
-            request.squash,
-            request.expected_source_commit_id,
-            request.expected_destination_commit_id,
-        )
-        merged = await self._merges.merge(repository, pull, permit.grant, wish)
+        merged = await self._merges.merge(repository, pull, permit.grant, wish_of(request))
         assert merged.merge_commit is not None, "it is merged"
         commit = await self._commits.get(repository, merged.merge_commit)
         return pb.MergePullRequestResponse(
@@ -354,6 +347,21 @@ class PullRequestHandler:
     ) -> PullEvent:
         commits = ("", "") if heads is None else (heads.source, heads.destination)
         return PullEvent(kind, grant.user_id, self._clock.now_us(), body, path, *commits)
+
+
+def wish_of(request: pb.MergePullRequestRequest) -> Wish:
+    """Returns the merge that a caller asks for.
+
+    Raises:
+        TarnError: INVALID_ARGUMENT for metadata that cannot be stored.
+    """
+    return Wish(
+        request.message,
+        checked_metadata(request),
+        request.squash,
+        request.expected_source_commit_id,
+        request.expected_destination_commit_id,
+    )
 
 
 def _uid(grant: Grant) -> bytes:

@@ -12,20 +12,28 @@ from tarn.core.access.policy import Grant
 from tarn.core.branch import Branch
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import TaskId, parse_branch_id
+from tarn.core.pull_request import parse_pull_id
 from tarn.core.task import Start, Task, TaskKind, TaskState
 from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.kv.records import Repository
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
 from tarn_graveler.assembly import Graveler
+from tarn_graveler.handlers.commits import commit_request
 from tarn_graveler.handlers.merges import choice_of, refuse_contradiction
+from tarn_graveler.handlers.pull_requests import wish_of
 from tarn_graveler.handlers.requests import (
     RepositoryRequest,
     checked_metadata,
     paging,
     timestamp,
 )
-from tarn_graveler.handlers.task_works import MergeWork, PreviewWork
+from tarn_graveler.handlers.task_works import (
+    CommitWork,
+    MergeWork,
+    PreviewWork,
+    PullRequestMergeWork,
+)
 from tarn_graveler.records.branches import BranchName
 from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
 from tarn_proto.graveler.v1 import task_service_pb2 as pb
@@ -42,6 +50,8 @@ _MARGIN_SECONDS = 0.5
 _KINDS = {
     TaskKind.MERGE.value: pb.TASK_KIND_MERGE,
     TaskKind.PREVIEW.value: pb.TASK_KIND_PREVIEW,
+    TaskKind.COMMIT.value: pb.TASK_KIND_COMMIT,
+    TaskKind.PULL_REQUEST_MERGE.value: pb.TASK_KIND_PULL_REQUEST_MERGE,
 }
 _STATES = {
     TaskState.PENDING: pb.TASK_STATE_PENDING,
@@ -73,8 +83,11 @@ class TaskHandler:
         self._page_keys = graveler.page_keys
         self._runner = graveler.task_runner
         self._clock = graveler.clock
+        self._pulls = graveler.pulls
         self._runner.serve(TaskKind.MERGE, MergeWork(graveler))
         self._runner.serve(TaskKind.PREVIEW, PreviewWork(graveler))
+        self._runner.serve(TaskKind.COMMIT, CommitWork(graveler))
+        self._runner.serve(TaskKind.PULL_REQUEST_MERGE, PullRequestMergeWork(graveler))
 
     async def StartMerge(
         self, request: pb.StartMergeRequest, permit: RepositoryPermit
@@ -123,6 +136,41 @@ class TaskHandler:
             task = await self._start(repository, request.task_id, start, grant, about, resolved)
         task = await self._wait_for_started(repository, task, request.timeout_ms, permit.call)
         return pb.StartPreviewResponse(task=_message(task))
+
+    async def StartCommit(
+        self, request: pb.StartCommitRequest, permit: RepositoryPermit
+    ) -> pb.StartCommitResponse:
+        """Starts a commit."""
+        wish, repository, grant = request.commit, permit.repository, permit.grant
+        _check_timeout(request.timeout_ms)
+        branch_id = parse_branch_id(wish.branch_id)
+        start = _start(wish, TaskKind.COMMIT, grant)
+        task = await self._started(repository, request.task_id, start)
+        if task is None:
+            commit_request(wish, grant.user_id)
+            before = (await self._branches.fresh(BranchName(repository, branch_id))).branch
+            about = f"Commit the changes of {branch_id}"
+            task = await self._start(repository, request.task_id, start, grant, about, wish, before)
+        task = await self._wait_for_started(repository, task, request.timeout_ms, permit.call)
+        return pb.StartCommitResponse(task=_message(task))
+
+    async def StartPullRequestMerge(
+        self, request: pb.StartPullRequestMergeRequest, permit: RepositoryPermit
+    ) -> pb.StartPullRequestMergeResponse:
+        """Starts the merge of a pull request."""
+        wish, repository, grant = request.merge, permit.repository, permit.grant
+        _check_timeout(request.timeout_ms)
+        pull = await self._pulls.get(repository, parse_pull_id(wish.pull_request_id))
+        permit.require_further("destination", destination=pull.destination)
+        permit.require_further("source", source=pull.source)
+        start = _start(wish, TaskKind.PULL_REQUEST_MERGE, grant)
+        task = await self._started(repository, request.task_id, start)
+        if task is None:
+            wish_of(wish)
+            about = f"Merge pull request {pull.pull_id} into {pull.destination.branch_id}"
+            task = await self._start(repository, request.task_id, start, grant, about, wish)
+        task = await self._wait_for_started(repository, task, request.timeout_ms, permit.call)
+        return pb.StartPullRequestMergeResponse(task=_message(task))
 
     async def _started(self, repository: Repository, task_id: str, start: Start) -> Task | None:
         """Returns the task of an earlier attempt at a start. First of all: its refs may be gone by now."""
@@ -287,4 +335,6 @@ def _message(task: Task, *, with_result: bool = True) -> pb.Task:
             message.merge.ParseFromString(task.result)
         elif task.kind == TaskKind.PREVIEW.value:
             message.preview.ParseFromString(task.result)
+        elif task.kind in (TaskKind.COMMIT.value, TaskKind.PULL_REQUEST_MERGE.value):
+            message.commit.ParseFromString(task.result)
     return message

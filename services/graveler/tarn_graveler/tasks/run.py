@@ -47,7 +47,11 @@ class TaskRun:
             TarnError: REF_MOVED: another run has claimed the task, and may have settled it without this attempt.
         """
         self.may_stop = False
-        await self._require()
+        try:
+            await self._require()
+        except TarnError as error:
+            self.is_lost = error.reason is Reason.REF_MOVED
+            raise
 
     def listen(self, done: int, total: int) -> None:
         """Takes a report of progress."""

@@ -348,8 +348,7 @@ class TaskRunner:
                     await self._attempt(run, work)
                 return
             except TarnError as error:
-                if error.kind is Kind.CONFLICT and error.reason is Reason.REF_MOVED:
-                    run.is_lost = True
+                if run.is_lost:
                     return
                 run.is_doubtful = run.is_doubtful or error.kind is Kind.UNKNOWN_OUTCOME
                 if attempt == _ATTEMPTS - 1 or error.kind not in _REPEATED:

@@ -239,6 +239,44 @@ class Merges:
             repository.storage_namespace, sides, choice, after=after, limit=limit
         )
 
+    async def preview_pick(
+        self,
+        repository: Repository,
+        dest: CommitId,
+        commit_id: CommitId,
+        parent_number: int,
+        *,
+        is_revert: bool,
+        limit: int,
+    ) -> tuple[CommitId | None, Preview]:
+        """Returns the source of a revert or a cherry-pick into `dest`, and its effect; writes nothing.
+
+        Args:
+            repository: the repository.
+            dest: the commit that would take it.
+            commit_id: the commit to undo or to apply.
+            parent_number: as in `PickRequest`.
+            is_revert: whether it would be undone.
+            limit: most conflicts to list.
+
+        Raises:
+            TarnError: EXPIRED_COMMIT; INVALID for a parent that the commit does not have.
+        """
+        commit = await self._commits.get(repository, commit_id)
+        parent = await self.parent_of(repository, commit_id, parent_number)
+        parent_id = commit.parents[max(parent_number, 1) - 1] if commit.parents else None
+        before, after = (parent_id, parent), (commit_id, commit)
+        (base_id, base), (source_id, source) = (after, before) if is_revert else (before, after)
+        sides = MergeSides(
+            base=None if base is None else base.metarange_id,
+            source=None if source is None else source.metarange_id,
+            dest=(await self._commits.get(repository, dest)).metarange_id,
+        )
+        merge = await self._committed.preview_merge(
+            repository.storage_namespace, sides, REFUSE, limit=limit
+        )
+        return source_id, Preview(() if base_id is None else (base_id,), merge)
+
     async def revert(self, name: BranchName, request: PickRequest) -> NewHead:
         """Undoes the changes of one commit by a new commit; returns the new head.
 

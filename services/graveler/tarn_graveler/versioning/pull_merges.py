@@ -36,6 +36,7 @@ from tarn.core.pull_request import (
 from tarn.core.review_rule import ReviewRule
 from tarn.kv.records import Repository
 from tarn.kv.register import unknown_if
+from tarn_graveler.branch.handle import BeforePublish
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
 from tarn_graveler.records.branches import Branches, BranchName, branch_not_found
 from tarn_graveler.records.commits import Commits
@@ -205,13 +206,29 @@ class PullMerges:
         return pull if commit_id is None else await self._finish(repository, pull, commit_id)
 
     async def merge(
-        self, repository: Repository, pull: PullRequest, caller: Grant, wish: Wish
+        self,
+        repository: Repository,
+        pull: PullRequest,
+        caller: Grant,
+        wish: Wish,
+        *,
+        before_build: BeforePublish | None = None,
+        before_publish: BeforePublish | None = None,
     ) -> PullRequest:
         """Merges a request; returns its record. One that is merged already stays as it is.
 
+        Args:
+            repository: the repository.
+            pull: the request.
+            caller: who merges it.
+            wish: how.
+            before_build: called before each build of the merge commit, once it is known that no earlier attempt has
+                made the merge; may raise to give up.
+            before_publish: see `BeforePublish`.
+
         Raises:
             TarnError: PULL_REQUEST_NOT_OPEN; PULL_REQUEST_BLOCKED; BRANCH_PROTECTED; REPOSITORY_READ_ONLY; REF_MOVED;
-                BRANCH_NOT_FOUND; as `Merges.merge`.
+                BRANCH_NOT_FOUND; as `Merges.merge`; errors of `before_build` and `before_publish`.
         """
         pull = await self.settle(repository, pull)
         if pull.state is PullState.MERGED:
@@ -236,12 +253,15 @@ class PullMerges:
                 now = replace(now, destination=head_id)
             _require_at(pull.source.branch_id, now.source, heads.source)
             await self._require(repository, newest, now, caller, wish)
+            if before_build is not None:
+                await before_build()
             return await self._merges.propose(repository, head_id, into, request)
 
         cause = Cause(HeadOperation.MERGE, caller.user_id)
         name = BranchName(repository, pull.destination.branch_id)
         try:
-            commit_id = (await self._moves.move(name, propose, cause=cause)).commit_id
+            new = await self._moves.move(name, propose, cause=cause, before_publish=before_publish)
+            commit_id = new.commit_id
         except _Landed as before:
             commit_id = before.commit_id
         return await self._finish(repository, pull, commit_id)

@@ -15,22 +15,25 @@ from tarn_api.forms import Form
 from tarn_api.web import links
 from tarn_api.web.changes import Comparison, comparison_of
 from tarn_api.web.choices import branches_offered
+from tarn_api.web.conflicts import CONFLICTS_MAX, choices_of, conflict_rows, side_of
 from tarn_api.web.page import Crumb, Page, redirect, render
-from tarn_api.web.place import RepositoryAt, way_to
+from tarn_api.web.place import RepositoryAt, require_head, way_to
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
-from tarn_proto.graveler.v1 import merge_service_pb2 as pb
 from tarn_proto.graveler.v1 import pull_request_service_pb2 as pull_pb
 
-__all__ = ["CommitAt", "applied", "cherry_pick", "revert", "show", "side_of"]
+__all__ = [
+    "CommitAt",
+    "PickAt",
+    "cherry_pick",
+    "preview_cherry_pick",
+    "preview_revert",
+    "revert",
+    "show",
+]
 
 _SHORT: Final = 12
 """Characters of a commit id that pages show."""
 _OPEN: Final = (pull_pb.PULL_REQUEST_STATE_OPEN,)
-_SIDES: Final = {
-    "": pb.MERGE_SIDE_UNSPECIFIED,
-    "source": pb.MERGE_SIDE_SOURCE,
-    "destination": pb.MERGE_SIDE_DESTINATION,
-}
 
 
 class CommitAt(Struct, kw_only=True):
@@ -51,6 +54,22 @@ class CommitAt(Struct, kw_only=True):
     prefix: str = ""
     after: str = ""
     branch: str = ""
+
+
+class PickAt(Struct, kw_only=True):
+    """A revert or a cherry-pick of a commit on a branch.
+
+    Attributes:
+        repository: the repository.
+        branch: would take the new commit.
+        commit: any ref.
+        parent: number of the parent, from 1, with which a merge commit is compared; 0 for other commits.
+    """
+
+    repository: str
+    branch: str
+    commit: str
+    parent: int = 0
 
 
 async def show(context: Context, at: CommitAt) -> Page:
@@ -111,73 +130,83 @@ async def _default_branch(context: Context, repository: str) -> str:
     return found.default_branch_id
 
 
+async def preview_revert(context: Context, at: PickAt) -> Page:
+    """What a revert of a commit would change on a branch, its conflicts, and the form that makes it."""
+    return await _preview(context, at, is_revert=True)
+
+
+async def preview_cherry_pick(context: Context, at: PickAt) -> Page:
+    """What a cherry-pick of a commit would change on a branch, its conflicts, and the form that makes it."""
+    return await _preview(context, at, is_revert=False)
+
+
+async def _preview(context: Context, at: PickAt, *, is_revert: bool) -> Page:
+    call = context.read()
+    commit = await context.graveler.get_commit(call, at.repository, at.commit)
+    head = await context.graveler.get_branch(call, at.repository, at.branch)
+    found = await context.graveler.preview_pick(
+        call,
+        at.repository,
+        head.commit_id,
+        commit.commit_id,
+        is_revert=is_revert,
+        parent_number=at.parent,
+        page_size=CONFLICTS_MAX,
+    )
+    compared: Comparison | None = None
+    if found.base_commit_id and found.source_commit_id:
+        compared = await comparison_of(
+            context, at.repository, found.base_commit_id, found.source_commit_id, "", ""
+        )
+    what = "Revert" if is_revert else "Cherry-pick"
+    name = commit.commit_id[:_SHORT]
+    return render(
+        context,
+        "pick.html",
+        title=f"{what} {name}",
+        crumbs=[*way_to(at.repository, at.branch), Crumb(what)],
+        at=at,
+        commit=commit,
+        head=head.commit_id,
+        found=found,
+        conflicts=conflict_rows(found.conflicts),
+        compared=compared,
+        is_revert=is_revert,
+    )
+
+
 async def revert(context: Context, at: RepositoryAt, form: Form) -> Response:
-    """Undoes a commit by a new commit on a branch, and goes to that one."""
-    return await _of_form(context, at, form, context.graveler.revert)
+    """Undoes a commit by a new commit on the head that the preview showed, and goes to that one."""
+    return await _apply(context, at, form, context.graveler.revert)
 
 
 async def cherry_pick(context: Context, at: RepositoryAt, form: Form) -> Response:
-    """Makes the changes of a commit again by a new commit on a branch, and goes to that one."""
-    return await _of_form(context, at, form, context.graveler.cherry_pick)
+    """Makes the changes of a commit again by a new commit on the head that the preview showed, and goes to that one."""
+    return await _apply(context, at, form, context.graveler.cherry_pick)
 
 
-async def _of_form(
+async def _apply(
     context: Context,
     at: RepositoryAt,
     form: Form,
     apply: Callable[..., Awaitable[commit_pb.Commit]],
 ) -> Response:
-    """Has graveler apply the commit of a form to its branch, and goes to the new commit."""
+    """Has graveler revert or pick the commit of a form on its branch, and goes to the new commit."""
     branch, commit_id = form.need("branch", "the branch"), form.need("commit", "the commit")
-    side = side_of(form.get("side", ""))
-    return await applied(
-        context, at.repository, branch, commit_id, apply, parent_number=_parent_of(form), side=side
-    )
-
-
-async def applied(
-    context: Context,
-    repository: str,
-    branch: str,
-    commit_id: str,
-    apply: Callable[..., Awaitable[commit_pb.Commit]],
-    *,
-    parent_number: int,
-    side: pb.MergeSide = pb.MERGE_SIDE_UNSPECIFIED,
-) -> Response:
-    """Has graveler revert or pick a commit on a branch, and goes to the new commit.
-
-    Args:
-        context: of the request.
-        repository: the repository.
-        branch: takes the new commit.
-        commit_id: the commit to revert or pick.
-        apply: `revert` or `cherry_pick` of the client of graveler.
-        parent_number: of the parent, from 1, with which a merge commit is compared; 0 for other commits.
-        side: wins conflicts.
-    """
-    context.trace.values = {"repository": repository, "branch": branch}
+    head = form.need("head", "the head of the branch that you saw")
+    context.trace.values = {"repository": at.repository, "branch": branch}
+    choices, side, parent = choices_of(form), side_of(form.get("side", "")), _parent_of(form)
+    await require_head(context, at.repository, branch, head)
     made = await apply(
         context.change(),
-        repository,
+        at.repository,
         branch,
         commit_id,
-        parent_number=parent_number,
+        parent_number=parent,
+        choices=choices,
         default_side=side,
     )
-    return redirect(links.to_repository(repository, "commits", made.commit_id, branch=branch))
-
-
-def side_of(name: str) -> pb.MergeSide:
-    """Returns the side that wins conflicts, by its name in forms.
-
-    Raises:
-        ApiError: 400.
-    """
-    if name not in _SIDES:
-        text = "conflicts are won by the source, by the destination, or by neither"
-        raise ApiError(400, text, reason="INVALID_ARGUMENT")
-    return _SIDES[name]
+    return redirect(links.to_repository(at.repository, "commits", made.commit_id, branch=branch))
 
 
 def _parent_of(form: Form) -> int:

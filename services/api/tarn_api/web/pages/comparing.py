@@ -2,35 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Final
-from urllib.parse import quote, unquote
-
 from msgspec import Struct
 from starlette.responses import Response
 
-from tarn.core.entry import size_of
-from tarn.core.errors import Reason, TarnError
-from tarn.core.glob import glob_of
-from tarn.rpc.wire.errors import error_from_operation
+from tarn.core.errors import TarnError
 from tarn_api.context import Context
-from tarn_api.errors import ApiError
 from tarn_api.forms import Form
 from tarn_api.web import links
 from tarn_api.web.changes import Comparison, comparison_of
 from tarn_api.web.choices import Missing, missing_of, refs_offered
+from tarn_api.web.conflicts import CONFLICTS_MAX, choices_of, conflict_rows, side_of
 from tarn_api.web.page import Crumb, Page, redirect, render
-from tarn_api.web.pages.commits import side_of
-from tarn_api.web.place import RepositoryAt, way_to
+from tarn_api.web.place import RepositoryAt, require_head, way_to
+from tarn_api.web.starting import ended_or_started
 from tarn_proto.graveler.v1 import merge_service_pb2 as pb
 
 __all__ = ["CompareAt", "MergeAt", "compare", "merge", "preview"]
-
-_CONFLICTS_MAX: Final = 40
-"""Conflicts on a page: each is a field of its form, which has at most 50."""
-_WAIT_MS: Final = 10_000
-"""A merge is a task, so a large one goes on while its page shows how far it is."""
-_CHOICE: Final = "winner:"
-"""Begins the field of a conflict. The path is quoted: browsers change line breaks in the names of fields."""
 
 
 class CompareAt(Struct, kw_only=True):
@@ -85,7 +72,7 @@ async def preview(context: Context, at: MergeAt) -> Page:
         at.destination,
         at.source,
         after=at.after,
-        page_size=_CONFLICTS_MAX,
+        page_size=CONFLICTS_MAX,
     )
     return render(
         context,
@@ -94,15 +81,7 @@ async def preview(context: Context, at: MergeAt) -> Page:
         crumbs=[*way_to(at.repository, at.destination), Crumb("Merge")],
         at=at,
         found=found,
-        conflicts=[
-            (
-                each.path,
-                _CHOICE + quote(each.path, safe=""),
-                _size(each.source_entry),
-                _size(each.destination_entry),
-            )
-            for each in found.conflicts
-        ],
+        conflicts=conflict_rows(found.conflicts),
         message=f"Merge '{at.source}' into '{at.destination}'",
     )
 
@@ -114,12 +93,9 @@ async def merge(context: Context, at: RepositoryAt, form: Form) -> Response:
     head = form.need("head", "the head of the branch that you saw")
     context.trace.values = {"repository": at.repository, "branch": branch}
     message = form.need("message", "the message").replace("\r\n", "\n")
-    choices = _choices_of(form)
+    choices = choices_of(form)
     side = side_of(form.get("side", ""))
-    found = await context.graveler.get_branch(context.read(), at.repository, branch)
-    if found.commit_id != head:
-        text = f"{branch} got another commit since the preview; look at the preview again"
-        raise ApiError(409, text, reason=Reason.REF_MOVED.value)
+    await require_head(context, at.repository, branch, head)
     wanted = pb.MergeRequest(
         repository_id=at.repository,
         branch_id=branch,
@@ -129,36 +105,8 @@ async def merge(context: Context, at: RepositoryAt, form: Form) -> Response:
         default_side=side,
         squash=bool(form.get("squash")),
     )
-    task = await context.graveler.start_merge(
-        context.change(),
-        wanted,
-        task_id=context.objects.ids.uuid7().hex(),
-        timeout_ms=_WAIT_MS,
-    )
-    if task.HasField("error"):
-        raise error_from_operation(task.error)
+    task = await ended_or_started(context, context.graveler.start_merge, wanted)
     made = task.merge.commit.commit_id
     if not made:
         return redirect(links.to_repository(at.repository, "task", task=task.task_id))
     return redirect(links.to_repository(at.repository, "commits", made, branch=branch))
-
-
-def _choices_of(form: Form) -> list[pb.ConflictChoice]:
-    """Returns the conflicts that a form decides, one path each.
-
-    Raises:
-        ApiError: 400.
-    """
-    found = []
-    for name, value in form.items():
-        if name.startswith(_CHOICE) and (side := side_of(value)):
-            try:
-                path = unquote(name.removeprefix(_CHOICE), errors="strict")
-            except UnicodeDecodeError as error:
-                raise ApiError(400, "a path is not UTF-8", reason="MALFORMED") from error
-            found.append(pb.ConflictChoice(pattern=glob_of(path), side=side))
-    return found
-
-
-def _size(packed: bytes) -> int | None:
-    return size_of(packed) if packed else None

@@ -19,6 +19,7 @@ from tarn_api.web.choices import refs_offered
 from tarn_api.web.drawings import HEIGHT, Drawing, drawings_of
 from tarn_api.web.page import Crumb, Page, redirect, render
 from tarn_api.web.place import PAGE_SIZE, RepositoryAt, way_to
+from tarn_api.web.starting import ended_or_started
 from tarn_proto.graveler.v1 import commit_service_pb2 as pb
 
 __all__ = ["LogAt", "UncommittedAt", "commit", "log", "time_of", "uncommitted"]
@@ -95,13 +96,15 @@ async def uncommitted(context: Context, at: UncommittedAt) -> Page:
 
 
 async def commit(context: Context, at: RepositoryAt, form: Form) -> Response:
-    """Commits the changes of a branch, and goes to the commit."""
+    """Commits the changes of a branch, and goes to the commit; or to the task, if that takes long."""
     branch = form.need("branch", "the branch")
     message = form.need("message", "the message").replace("\r\n", "\n")
     context.trace.values = {"repository": at.repository, "branch": branch}
-    made = await context.graveler.create_commit(context.change(), at.repository, branch, message)
-    target = links.to_repository(at.repository, "commits", made.commit.commit_id, branch=branch)
-    return redirect(target)
+    wanted = pb.CreateCommitRequest(repository_id=at.repository, branch_id=branch, message=message)
+    task = await ended_or_started(context, context.graveler.start_commit, wanted)
+    if not (made := task.commit.commit_id):
+        return redirect(links.to_repository(at.repository, "task", task=task.task_id))
+    return redirect(links.to_repository(at.repository, "commits", made, branch=branch))
 
 
 async def log(context: Context, at: LogAt) -> Page:

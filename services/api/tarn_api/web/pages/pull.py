@@ -23,9 +23,9 @@ from tarn_api.forms import Form
 from tarn_api.web import links
 from tarn_api.web.changes import Folders, folders_of
 from tarn_api.web.page import Crumb, Page, redirect, render
-from tarn_api.web.pages.commits import applied
 from tarn_api.web.pages.pulls import STATE_NAMES
 from tarn_api.web.place import PAGE_SIZE, way_to
+from tarn_api.web.starting import ended_or_started
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import pull_request_service_pb2 as pb
 
@@ -41,7 +41,6 @@ __all__ = [
     "reopen",
     "review",
     "show",
-    "undo",
 ]
 
 _VERDICTS: Final = {
@@ -370,18 +369,20 @@ async def review(context: Context, at: PullAt, form: Form) -> Response:
 
 
 async def merge(context: Context, at: PullAt, form: Form) -> Response:
-    """Merges the commits that the page showed."""
+    """Merges the commits that the page showed; goes to the task if that takes long."""
     source, destination = _heads(form)
     async with _shown_again(context, at, form):
-        await context.graveler.merge_pull_request(
-            context.change(),
-            at.repository,
-            at.pull,
+        wanted = pb.MergePullRequestRequest(
+            repository_id=at.repository,
+            pull_request_id=at.pull,
             message=form.get("message", "").strip().replace("\r\n", "\n"),
             squash=bool(form.get("squash")),
-            source_commit_id=source,
-            destination_commit_id=destination,
+            expected_source_commit_id=source,
+            expected_destination_commit_id=destination,
         )
+        task = await ended_or_started(context, context.graveler.start_pull_request_merge, wanted)
+    if not task.commit.commit_id:
+        return redirect(links.to_repository(at.repository, "task", task=task.task_id))
     return _back(at)
 
 
@@ -445,25 +446,6 @@ async def reopen(context: Context, at: PullAt, form: Form) -> Response:
     async with _shown_again(context, at, form):
         await context.graveler.reopen_pull_request(context.change(), at.repository, at.pull)
     return _back(at)
-
-
-async def undo(context: Context, at: PullAt, form: Form) -> Response:
-    """Reverts the merge of the request on its destination, and goes to the new commit."""
-    del form
-    found = await context.graveler.get_pull_request(context.read(), at.repository, at.pull)
-    pull = found.pull_request
-    if not pull.merge_commit_id:
-        text = f"pull request {pull.pull_request_id} is not merged; there is nothing to undo"
-        raise ApiError(400, text, reason="INVALID_ARGUMENT")
-    sides = await _sides(context, at.repository, pull)
-    return await applied(
-        context,
-        at.repository,
-        pull.destination_branch_id,
-        pull.merge_commit_id,
-        context.graveler.revert,
-        parent_number=1 if sides.parents > 1 else 0,
-    )
 
 
 def _back(at: PullAt) -> Response:

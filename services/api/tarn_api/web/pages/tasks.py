@@ -19,7 +19,14 @@ from tarn_proto.graveler.v1 import task_service_pb2 as pb
 
 __all__ = ["TaskAt", "TasksAt", "cancel", "show", "tasks"]
 
-KINDS: Final = MappingProxyType({pb.TASK_KIND_MERGE: "merge", pb.TASK_KIND_PREVIEW: "preview"})
+KINDS: Final = MappingProxyType(
+    {
+        pb.TASK_KIND_MERGE: "merge",
+        pb.TASK_KIND_PREVIEW: "preview",
+        pb.TASK_KIND_COMMIT: "commit",
+        pb.TASK_KIND_PULL_REQUEST_MERGE: "merge of a pull request",
+    }
+)
 STATES: Final = MappingProxyType(
     {
         pb.TASK_STATE_PENDING: "pending",
