@@ -15,6 +15,7 @@ from google.protobuf.message import Message
 from google.protobuf.message_factory import GetMessageClass
 from graveler_service import Service, reason_of
 from lake import entry
+from tests.support.plausible import NESTED
 
 from tarn.client.collections import CollectionClient
 from tarn.core.access import policy
@@ -38,9 +39,6 @@ REFS = {
     "since_ref", "exclude_ref", "source_branch_id", "destination_branch_id",
 }  # fmt: skip
 """Fields that name a branch, a tag, a commit or an expression of them."""
-
-NESTED = ("merge", "preview", "commit")
-"""Fields that hold a request of another rpc, whose fields are walked, too."""
 
 OTHERS = {
     "repository_id", "instance_uid", "storage_namespace", "client_namespace", "default_branch_id", "path", "paths",

@@ -6,11 +6,10 @@ from dataclasses import replace
 from typing import Any, cast
 
 import pytest
-from google.protobuf.descriptor import Descriptor, ServiceDescriptor
-from google.protobuf.message import Message
-from google.protobuf.message_factory import GetMessageClass
+from google.protobuf.descriptor import ServiceDescriptor
 from graveler_service import Service
 from lake import ADDRESS, entry
+from tests.support.plausible import request_of
 
 from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant
@@ -45,12 +44,6 @@ VALUES: dict[str, Any] = {
     "manifest_hash": bytes(32),
     "size_bytes": 1,
     "etag": "0" * 32,
-    "merge": merge_service_pb2.MergeRequest(
-        repository_id="lake", branch_id="main", source_ref="v1~0"
-    ),
-    "preview": merge_service_pb2.PreviewMergeRequest(
-        repository_id="lake", destination_ref="main~0@", source_ref="v1~0"
-    ),
     "kind": "repository",
     "name": "lake",
     "all_users": True,
@@ -71,6 +64,8 @@ RECORDS = {
     "merge.repository_id": "lake",
     "merge.branch_id": "main",
     "merge.source_ref": "v1~0",
+    "commit.repository_id": "lake",
+    "commit.branch_id": "main",
     "preview.repository_id": "lake",
     "preview.destination_ref": "main~0@",
     "preview.source_ref": "v1~0",
@@ -83,6 +78,8 @@ HIDDEN = {
 HIDDEN["BucketService.GetBucketView"] = Reason.BUCKET_NOT_FOUND
 HIDDEN["BucketService.GetBucketCors"] = Reason.BUCKET_NOT_FOUND
 """Accesses without which a record is like one that does not exist."""
+
+_MERGE = merge_service_pb2.MergeRequest(repository_id="lake", branch_id="main", source_ref="v1~0")
 
 Case = tuple[ServiceDescriptor, str, Rule]
 
@@ -101,11 +98,6 @@ def resource_of(rule: Rule) -> str:
         text = text.replace(f"{{{name}}}", value[0] if name == "paths" else str(value))
     assert "{" not in text
     return text
-
-
-def request_of(of: Descriptor, **more: Any) -> Message:
-    values = {name: value for name, value in (VALUES | more).items() if name in of.fields_by_name}
-    return GetMessageClass(of)(**values)
 
 
 def test_every_service_is_walked() -> None:
@@ -129,9 +121,9 @@ async def send(service: Service, of: ServiceDescriptor, name: str, **more: Any) 
         message = operations_of(of.methods_by_name[OPERATE])
         field = message.fields_by_name.get(name)
         if field is not None:
-            request = request_of(cast("Descriptor", field.message_type), **more)
+            request = request_of(field.message_type, VALUES | more)
             return await service.transport.operate(of, name, request, service.admin)
-    request = request_of(of.methods_by_name[name].input_type, **more)
+    request = request_of(of.methods_by_name[name].input_type, VALUES | more)
     return await service.transport.unary(of, name, request, service.admin)
 
 
@@ -153,7 +145,7 @@ async def test_a_call_without_what_its_rule_says_is_refused(
     more: dict[str, Any] = {"upload_id": upload.upload_id, "claim": begun.claim}
     if of.name == "TaskService" and "task_id" in of.methods_by_name[name].input_type.fields_by_name:
         more["task_id"] = await _task_of_another(service) if not name.startswith("Start") else ""
-    if of.name == "PullRequestService":
+    if of.name == "PullRequestService" or name == "StartPullRequestMerge":
         await graveler.create_branch(admin, "lake", "pulled", "main")
         await graveler.create_pull_request(
             await service.as_user("ann", "Developer"), "lake", "pulled", "main", "t"
@@ -195,7 +187,7 @@ async def test_a_call_without_what_its_rule_says_is_refused(
 
 async def _task_of_another(service: Service) -> str:
     ann = await service.as_user("ann", "Developer")
-    return (await service.graveler.start_merge(ann, VALUES["merge"])).task_id
+    return (await service.graveler.start_merge(ann, _MERGE)).task_id
 
 
 async def _repository(service: Service) -> Any:

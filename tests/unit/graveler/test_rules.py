@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 from google.protobuf.descriptor import MethodDescriptor
-from google.protobuf.message_factory import GetMessageClass
 from graveler_service import Service, reason_of
 from lake import Replicas, Running, create_repository, entry, reached
 from lake_rules import ALL, NUMBERS, WRITE, protect, with_dev
+from tests.support.plausible import request_of
 
 from tarn.core.access.actions import Action
 from tarn.core.access.policy import Grant, Policy
@@ -24,7 +24,6 @@ from tarn_graveler.handlers.requests import RepositoryRules
 from tarn_graveler.records.settings import RULES_CACHE_SECONDS
 from tarn_proto.graveler.v1 import entry_service_pb2
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
-from tarn_proto.graveler.v1.merge_service_pb2 import MergeRequest
 
 PLAUSIBLE: dict[str, Any] = {
     "repository_id": "lake",
@@ -41,7 +40,6 @@ PLAUSIBLE: dict[str, Any] = {
     "destination_ref": "main",
     "manifest_hash": bytes(32),
     "expected_commit_id": "0" * 64,
-    "merge": MergeRequest(repository_id="lake", branch_id="dev", source_ref="main"),
 }
 """Arguments of any change. They are valid, as far as anything is checked before the rules are."""
 
@@ -71,18 +69,15 @@ def changes(service: Service) -> Iterator[tuple[MethodDescriptor, Rule]]:
 async def ask(service: Service, method: MethodDescriptor, rule: Rule, **fields: object) -> None:
     """Makes a call with plausible arguments."""
 
-    def message(descriptor: Any) -> Any:
-        known = descriptor.fields_by_name
-        return GetMessageClass(descriptor)(**{k: v for k, v in fields.items() if k in known})
-
     service_of = method.containing_service
     if method.name != OPERATE:
         await service.transport.unary(
-            service_of, method.name, message(method.input_type), service.admin
+            service_of, method.name, request_of(method.input_type, fields), service.admin
         )
         return
     field = rule.name.rpartition(".")[2]
-    body = message(entry_service_pb2.Operation.DESCRIPTOR.fields_by_name[field].message_type)
+    operation = entry_service_pb2.Operation.DESCRIPTOR.fields_by_name[field].message_type
+    body = request_of(operation, fields)
     await service.transport.operate(service_of, field, body, service.admin)
 
 

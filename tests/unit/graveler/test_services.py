@@ -8,6 +8,7 @@ import pytest
 from google.protobuf.message_factory import GetMessageClass
 from graveler_service import Service, reason_of
 from lake import entry
+from tests.support.plausible import request_of
 
 from tarn.client.commits import ChangesPage
 from tarn.core.condition import WriteCondition
@@ -34,12 +35,6 @@ PLAUSIBLE = {
     "target_ref": "main",
     "paths": ["a"],
     "manifest_hash": bytes(32),
-    "merge": merge_service_pb2.MergeRequest(
-        repository_id="lake", branch_id="main", source_ref="main"
-    ),
-    "preview": merge_service_pb2.PreviewMergeRequest(
-        repository_id="lake", destination_ref="main", source_ref="main"
-    ),
 }
 """Arguments that are valid except for permissions."""
 
@@ -50,16 +45,14 @@ async def test_every_rpc_refuses_a_call_without_a_token(service: Service) -> Non
         for method in endpoint.descriptor.methods:
             if method.name == OPERATE:
                 continue
-            fields = method.input_type.fields_by_name
-            known = {name: value for name, value in PLAUSIBLE.items() if name in fields}
-            request = GetMessageClass(method.input_type)(**known)
+            request = request_of(method.input_type, PLAUSIBLE)
             with pytest.raises(TarnError) as raised:
                 await service.transport.unary(
                     endpoint.descriptor, method.name, request, service.anonymous
                 )
             assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
             seen += 1
-    assert seen == 115
+    assert seen == 118
 
 
 async def test_an_empty_request_without_a_valid_token_is_refused_by_every_rpc(
@@ -82,8 +75,8 @@ async def test_an_empty_request_without_a_valid_token_is_refused_by_every_rpc(
                 for name, field in method.input_type.fields_by_name.items()
                 if name in PLAUSIBLE and not field.is_repeated
             }
-            for fields in ({}, of_one):
-                request = GetMessageClass(method.input_type)(**fields)
+            empty = GetMessageClass(method.input_type)()
+            for request in (empty, request_of(method.input_type, of_one)):
                 for call in (service.anonymous, forged):
                     with pytest.raises(TarnError) as raised:
                         await transports[endpoint.name].unary(
@@ -91,7 +84,7 @@ async def test_an_empty_request_without_a_valid_token_is_refused_by_every_rpc(
                         )
                     assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
             seen += 1
-    assert seen == 115 + 16
+    assert seen == 118 + 16
     for transport in transports.values():
         await transport.close()
 
