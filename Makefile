@@ -171,7 +171,7 @@ pictures:  ## Draw the pictures of the documentation (docs/pictures/*.puml)
 	@tools/pictures
 
 bench-peer: setup  ## Measure Tarn beside lakeFS in one run (LAKEFS=path; S3LOAD=path: another S3 client)
-	@$(BIN)/python -m bench.peer --lakefs "$(LAKEFS)" $(if $(S3LOAD),--s3load "$(S3LOAD)") $(ARGS)
+	@$(BIN)/python -m bench.peer --output bench/results/peer.md --lakefs "$(LAKEFS)" $(if $(S3LOAD),--s3load "$(S3LOAD)") $(ARGS)
 
 bench-parts: setup  ## Measure the parts: KV, blocks, rpc, commits, merges
 	@$(BIN)/python -m bench $(ARGS)

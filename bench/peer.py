@@ -6,15 +6,18 @@ Four servers are up during the whole run and take turns: lakeFS as it is shipped
 embedded store without fsync, and `tarn up` with durability `os` and `fsync`. The client shares the cores with them. The
 best of some rounds counts, and only within one run: run it on an idle machine. `--s3load` is another client for the
 S3 rows: a program that takes `-e -ak -sk -b -p -op -c -t -n -size -pid` and prints a line for each `-c`. Without it,
-the client of `make bench` sends them, as it does those of REST.
+the client of `make bench` sends them, as it does those of REST. `--output results/peer.md` writes the table for
+`RESULTS.md`; `python -m bench.load --render` shows it there.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import subprocess
 import tempfile
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
@@ -187,17 +190,30 @@ def servers(lakefs: Path, folder: Path) -> Iterator[list[Server]]:
         yield found
 
 
-def table(rows: Sequence[Row], found: Sequence[Server], client: Client, rounds: int) -> None:
-    """Measures and prints the table, row by row."""
+def table(
+    rows: Sequence[Row], found: Sequence[Server], client: Client, rounds: int
+) -> Iterator[str]:
+    """Measures, and yields the table line by line."""
     names = [each.name for each in found]
-    print(f"| | {' | '.join(names)} | Tarn os / lakeFS |")
-    print("|---" * (len(names) + 2) + "|")
+    yield f"| | {' | '.join(names)} | Tarn os / lakeFS |"
+    yield "|---" * (len(names) + 2) + "|"
     for row in rows:
         measured = [[client.measure(each, row) for each in found] for _ in range(rounds)]
         best = [max(column) for column in zip(*measured, strict=True)]
         ratio = best[names.index("Tarn os")].per_second / best[names.index("lakeFS")].per_second
         cells = " | ".join(each.shown(row) for each in best)
-        print(f"| {row.name} | {cells} | {ratio:.2f} |", flush=True)
+        yield f"| {row.name} | {cells} | {ratio:.2f} |"
+
+
+def about(given: argparse.Namespace) -> str:
+    """Returns what stands above the table of a run."""
+    day, load = time.strftime("%Y-%m-%d", time.gmtime()), os.getloadavg()[0]
+    return (
+        f"Made by `make bench-peer` on {day}: {os.cpu_count()} cores that the client shares, "
+        f"load average {load:.1f} at the end, best of {given.rounds} rounds of {given.seconds:g} s in turns. "
+        "A cell has the rate, or the median latency of a lone client, and the server's processor time per request. "
+        "lakeFS has no batch delay, unless as shipped."
+    )
 
 
 def main() -> None:
@@ -208,6 +224,7 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=4.0)
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--rows", default="", help="only rows whose names contain this")
+    parser.add_argument("--output", type=Path, help="a file for the table")
     given = parser.parse_args()
     rows = [row for row in ROWS if given.rows.lower() in row.name.lower()]
     s3load = given.s3load and given.s3load.resolve()
@@ -218,7 +235,12 @@ def main() -> None:
     ):
         for server in found:
             client.fill(server)
-        table(rows, found, client, given.rounds)
+        lines = []
+        for line in table(rows, found, client, given.rounds):
+            print(line, flush=True)
+            lines.append(line)
+    if given.output is not None:
+        given.output.write_text("\n".join([about(given), "", *lines, ""]))
 
 
 if __name__ == "__main__":

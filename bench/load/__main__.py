@@ -34,6 +34,7 @@ from tarn.rpc.process.system import SystemClock
 HERE = Path(__file__).parents[1]
 _TRIALS = HERE.parent / ".bench"
 _PEER = HERE / "results" / "lakefs.json"
+_BESIDE = HERE / "results" / "peer.md"
 _QUICK_LIMIT_S = 60
 _STOP_SECONDS = 75
 _TAIL_LINES = 40
@@ -90,7 +91,8 @@ def write_pages(results: Results, folder: Path) -> None:
     (folder / "plots").mkdir(parents=True, exist_ok=True)
     for name, picture in plots(rows, peer).items():
         (folder / "plots" / name).write_text(picture)
-    (folder / "RESULTS.md").write_text(results_page("; ".join(machines), rows, peer))
+    beside = _BESIDE.read_text() if _BESIDE.exists() else ""
+    (folder / "RESULTS.md").write_text(results_page("; ".join(machines), rows, peer, beside))
     (folder / "DETAILS.md").write_text(render(rows, sections))
 
 

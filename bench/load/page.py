@@ -94,8 +94,15 @@ Rows = Sequence[tuple[Origin, Row]]
 Peer = Mapping[str, Any]
 
 
-def results_page(machine: str, rows: Rows, peer: Peer) -> str:
-    """Returns `RESULTS.md`: two tables, the plots of `plots`, and the sources of the figures."""
+def results_page(machine: str, rows: Rows, peer: Peer, beside: str = "") -> str:
+    """Returns `RESULTS.md`: the tables, the plots of `plots`, and the sources of the figures.
+
+    Args:
+        machine: of the rows.
+        rows: the last measurements.
+        peer: figures of lakeFS, from another machine.
+        beside: what `bench.peer` has written; empty: it was not run.
+    """
     met = [row.is_met for _, row in rows if row.is_met is not None]
     made = plots(rows, peer)
     is_trial = any(origin.mode != "full" or origin.scale != 1.0 for origin, _ in rows)
@@ -114,6 +121,7 @@ def results_page(machine: str, rows: Rows, peer: Peer) -> str:
         *_small_table(rows, peer, made),
         *_pictures(made, "get.svg", "put.svg"),
         *_whole_table(rows, peer, made),
+        *(("## Beside lakeFS, in one run", "", beside) if beside else ()),
         *_peer_notes(peer),
     ]
     return "\n".join(parts)
