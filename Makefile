@@ -66,7 +66,7 @@ fast:  ## Run the tests of the protocol, the formats and the primitives, in unde
 	@unset PYTHONDONTWRITEBYTECODE; HYPOTHESIS_PROFILE=$${HYPOTHESIS_PROFILE:-fast} $(BIN)/python -m pytest -q -n auto --dist loadgroup -m "not cassandra and not slow" \
 		tests/unit/core tests/unit/aio tests/unit/kv/test_*keys.py tests/unit/kv/test_*records.py \
 		tests/unit/kv/test_unknown_fields.py tests/unit/block/test_rangefile.py tests/unit/graveler tests/stories \
-		--ignore tests/unit/graveler/heavy --ignore tests/unit/graveler/fsck --ignore tests/unit/graveler/iterators $(ARGS)
+		--ignore tests/unit/graveler/heavy --ignore tests/unit/graveler/fsck --ignore tests/unit/graveler/iterators --ignore tests/unit/graveler/rebuild $(ARGS)
 
 unit:  ## Run the quick tests only
 	@tools/setup python
