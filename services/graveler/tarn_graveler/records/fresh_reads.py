@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from tarn.aio.batcher import Batcher, TickBatch
 from tarn.aio.task_set import TaskSet
@@ -80,7 +80,7 @@ class FreshReads:
         return self._reads.submit(partition.name, (partition, key))
 
     def at_once(self, *rows: RowName) -> list[Versioned | None] | None:
-        """Returns a lone caller's rows as of now, and reads the row that waits beside one of them; only if
+        """Returns a lone caller's rows as of now, and reads the row that waits beside the first one; only if
         `are_at_once`.
 
         None if the last tick with callers had several: then the caller asks `together`. Each statement takes and gives
@@ -97,7 +97,7 @@ class FreshReads:
         if not self._in_tick:
             self._running_loop().call_soon(self._end_tick)
         self._in_tick += 1
-        return self._read_at_once(rows)
+        return self._read_at_once(rows, (rows[0][0].name,))
 
     async def together(self, *rows: RowName) -> list[Versioned | None]:
         """As `at_once`, by a read that all callers of this tick share; their rows are as of one moment after this
@@ -126,7 +126,8 @@ class FreshReads:
             self._answer_halves(callers)
             return
         try:
-            read = self._read_at_once(tuple(rows.values()))
+            partitions = dict.fromkeys(name for name, _ in rows)
+            read = self._read_at_once(tuple(rows.values()), partitions)
         except Exception as error:  # noqa: BLE001 - it is the answer of whoever wanted these rows
             if len(callers) > 1:  # it may be of one caller's rows
                 self._answer_halves(callers)
@@ -143,18 +144,20 @@ class FreshReads:
         self._answer(callers[:half])
         self._answer(callers[half:])
 
-    def _read_at_once(self, rows: tuple[RowName, ...]) -> list[Versioned | None]:
+    def _read_at_once(
+        self, rows: tuple[RowName, ...], partitions: Iterable[str]
+    ) -> list[Versioned | None]:
+        """Reads rows, and those that wait beside rows of some partitions, as far as one read takes them."""
         assert self._get_at_once is not None, "the store reads at once"
         if not self._beside:
             return self._get_at_once(rows)
-        names = {partition.name for partition, _ in rows}
-        waiting = sorted(names & self._beside.keys())[: ROWS_AT_ONCE_MAX - len(rows)]
-        beside = [self._beside.pop(name) for name in waiting]
-        self._sent += 1
-        found = self._get_at_once((*rows, *(each.row for each in beside)))
+        found = [each for name in partitions if (each := self._beside.pop(name, None)) is not None]
+        beside = found[: ROWS_AT_ONCE_MAX - len(rows)]  # the others are read alone
+        self._sent = sent = self._sent + 1
+        read = self._get_at_once((*rows, *[each.row for each in beside]))
         for each in reversed(beside):
-            each.sent, each.found = self._sent, found.pop()
-        return found
+            each.sent, each.found = sent, read.pop()
+        return read
 
     def begin_beside(self, beside: Beside, partition: Partition) -> Begun:
         """Requests a row, for a caller who is about to request one of another partition; both are register partitions.
