@@ -14,7 +14,7 @@ from tarn.collection.erasure_files import (
 from tarn.core.clock import Clock
 from tarn.journal.compacting import Compacted, CompactionRows, compact
 from tarn.journal.epochs import Epoch
-from tarn.journal.retention import Retired, files_naming, retire
+from tarn.journal.retention import Retired, named_blocks, retire
 
 __all__ = ["Night", "nightly"]
 
@@ -45,7 +45,7 @@ async def nightly(
     keep_us: int,
     keep_epochs_us: int,
 ) -> Night:
-    """Compacts a journal, deletes what nobody needs, and certifies erasures. May die, and be run again.
+    """Compacts a journal, deletes what no reader needs, and certifies erasures. May die, and be run again.
 
     Args:
         blocks: the store.
@@ -62,11 +62,14 @@ async def nightly(
     gone = {each for _, found in erasures for each in found.column("address").to_pylist()}
     done = await compact(blocks, namespace, rows, clock, keep_us=keep_us, erased=sorted(gone))
     retired = await retire(blocks, namespace, clock, keep_epochs_us=keep_epochs_us)
+    if not erasures:
+        return Night(done, retired, [], [])
     certified, still_named = [], []
+    look_us = clock.now_us()
+    named = await named_blocks(blocks, namespace, gone)
     for certificate, found in erasures:
-        addresses, look_us = found.column("address").to_pylist(), clock.now_us()
-        plan_id = certificate.plan.plan_id
-        if await files_naming(blocks, namespace, addresses):
+        addresses, plan_id = found.column("address").to_pylist(), certificate.plan.plan_id
+        if named.unreadable or not named.addresses.isdisjoint(addresses):
             still_named.append(plan_id)
             continue
         note = JournalCertificate(plan_id, certificate.run_id, len(addresses), look_us)

@@ -141,8 +141,8 @@ LIFECYCLE: Final[Sequence[Written]] = (
         "failed-rows-are-ignored",
         "tarn_graveler.records.expired",
         "The row of an expired commit may fail unnoticed.",
-        "                if failed is not None:\n                    raise failed\n",
-        "                pass\n",
+        "            require_written(await self._kv.set_many(partition, groups))\n",
+        "            await self._kv.set_many(partition, groups)\n",
     ),
     Written(
         "expired-once-more",

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 import click
 
+from tarn.core.clock import DAY_US
 from tarn.core.errors import TarnError
 from tarn_cli.collecting import interruptible
 from tarn_cli.commands.up import config_option, data_dir_option
@@ -32,7 +33,6 @@ if TYPE_CHECKING:  # imported when a command runs
 
 __all__ = ["journal"]
 
-_DAY_US: Final = 86_400_000_000
 Rows = Callable[["BlockStore", str, "Epoch"], "CompactionRows"]
 
 
@@ -99,7 +99,7 @@ def compact(
         rows = _rows_here(Path(folder))
         if on_spark:
             rows = _rows_on_spark(config, stack, master, settings)
-        days = (keep_days * _DAY_US, keep_epochs_days * _DAY_US)
+        days = (keep_days * DAY_US, keep_epochs_days * DAY_US)
         work = partial(_compact, names=names, config=config, rows=rows, days=days)
         found, failed = interruptible(session, work, "interrupted; run it again")
     session.output.many([_shown(name, night) for name, night in found], _COLUMNS, empty="nothing")

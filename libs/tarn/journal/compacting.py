@@ -23,7 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarn.block.port import BlockKey, BlockStore
-from tarn.core.clock import Clock, IdSource
+from tarn.core.clock import DAY_US, Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.listing.run import addresses_of
 from tarn.journal.accounts import Accounts
@@ -55,8 +55,7 @@ __all__ = [
 
 SORTED_BY: Final = ("branch", "token", "key", "order", "event_id", "payload")
 """The order of the rows of a compaction."""
-_DAY_US: Final = 86_400_000_000
-_RUN_MAX_US: Final = _DAY_US
+_RUN_MAX_US: Final = DAY_US
 """A run that takes longer publishes nothing: its files may have been taken for leftovers."""
 
 

@@ -22,7 +22,7 @@ from tarn.block.port import (
     ReadBlocks,
     read_whole,
 )
-from tarn.core.clock import Clock
+from tarn.core.clock import DAY_US, Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.listing.run import addresses_of
 from tarn.journal.compactions import Compaction, numbers_of, read_compaction
@@ -40,9 +40,9 @@ from tarn.journal.names import (
     pass_name,
 )
 
-__all__ = ["GRACE_US", "Retired", "files_naming", "retire"]
+__all__ = ["GRACE_US", "Named", "Retired", "named_blocks", "retire"]
 
-GRACE_US: Final = 2 * 86_400_000_000
+GRACE_US: Final = 2 * DAY_US
 """How long replaced files stay: twice as long as a compaction may take, and longer than a rebuild or a copy of the
 bucket."""
 _PAGE: Final = 1000
@@ -61,10 +61,23 @@ class Retired:
     former: int
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Which blocks the files of a journal name.
+
+    Attributes:
+        addresses: those that an event of an object has.
+        unreadable: files that cannot be read, so they may name any block.
+    """
+
+    addresses: frozenset[bytes]
+    unreadable: Sequence[str]
+
+
 async def retire(
     blocks: BlockStore, namespace: str, clock: Clock, *, keep_epochs_us: int
 ) -> Retired:
-    """Deletes the files of a journal that nobody needs. May die at any moment, and be run again.
+    """Deletes the files of a journal that no reader needs. May die at any moment, and be run again.
 
     Never deletes what a rebuild of the newest epoch needs: its last compaction that is older than the grace time, and
     all that came after it. The files in `epochs/` and the manifests of days stay.
@@ -147,17 +160,15 @@ def _is_former(epoch: Epoch, path: str) -> bool:
     return number <= epoch.number
 
 
-async def files_naming(blocks: ReadBlocks, namespace: str, addresses: Sequence[bytes]) -> list[str]:
-    """Returns the files of a journal, of all epochs, that have an event of an object in one of these blocks.
-
-    So does a file that cannot be read: nobody knows what it names. It reads every file, also those that no reader
-    needs any more.
+async def named_blocks(blocks: ReadBlocks, namespace: str, addresses: Collection[bytes]) -> Named:
+    """Looks for some blocks in all files of a journal, of all epochs, also those that no reader needs any more.
 
     Raises:
         TarnError: any error of the store, but that a file has gone.
     """
-    wanted = pa.array(addresses, pa.binary())
-    found = []
+    wanted = pa.array(list(addresses), pa.binary())
+    found: set[bytes] = set()
+    unreadable = []
     async for page in _pages(blocks, namespace, FOLDER):
         for info in page:
             if info.path.endswith(".parquet"):
@@ -170,12 +181,11 @@ async def files_naming(blocks: ReadBlocks, namespace: str, addresses: Sequence[b
                 except TarnError as error:
                     if error.kind is not Kind.CORRUPT:
                         raise
-                    found.append(info.path)
+                    unreadable.append(info.path)
                     continue
-                named = pc.is_in(addresses_of(table.column("payload")), value_set=wanted)
-                if pc.any(named, min_count=0).as_py():
-                    found.append(info.path)
-    return found
+                named = addresses_of(table.column("payload"))
+                found.update(named.filter(pc.is_in(named, value_set=wanted)).to_pylist())
+    return Named(frozenset(found), unreadable)
 
 
 async def _pages(blocks: ReadBlocks, namespace: str, prefix: str) -> AsyncIterator[list[BlockInfo]]:

@@ -6,13 +6,13 @@ other, so the operation ids in the record decide what became of an attempt.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeVar
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.kv.port import Kv, OutcomeUnknownError, Partition, PredicateFailedError
 
-__all__ = ["REGISTER_TRIES", "Register", "unknown_if", "write_once"]
+__all__ = ["REGISTER_TRIES", "Register", "require_written", "unknown_if", "write_once"]
 
 T = TypeVar("T")
 
@@ -145,3 +145,17 @@ async def write_once(
     stored = await row.change(lambda found: make() if found is None else found)
     assert stored is not None, "it was there, or was written"
     return stored
+
+
+def require_written(outcomes: Iterable[TarnError | None]) -> None:
+    """Does nothing if each group was written.
+
+    Args:
+        outcomes: as `Kv.set_many` returns them.
+
+    Raises:
+        TarnError: the first error among them.
+    """
+    for failed in outcomes:
+        if failed is not None:
+            raise failed

@@ -32,6 +32,7 @@ from tarn.kv.port import (
 )
 from tarn.kv.record_kinds import root_of
 from tarn.kv.records import parse_record, token_from, token_to
+from tarn.kv.register import require_written
 from tarn_proto.store.v1 import journal_pb2 as pb
 
 __all__ = [
@@ -146,9 +147,7 @@ class Registrations:
         for _ in range(_TRIES):
             now_us = self._clock.now_us()
             partition = self._keys.registrations(hour_of(now_us))
-            for failed in await self._kv.set_many(partition, groups):
-                if failed is not None:
-                    raise failed
+            require_written(await self._kv.set_many(partition, groups))
             if self._clock.now_us() - now_us < _LATE_US:
                 return
         text = (
@@ -199,9 +198,7 @@ class Registrations:
         await self._write(hour, [Group(key, ((key, b""),)) for key in keys])
 
     async def _write(self, hour: int, groups: Sequence[Group]) -> None:
-        for failed in await self._kv.set_many(self._keys.registrations(hour), groups):
-            if failed is not None:
-                raise failed
+        require_written(await self._kv.set_many(self._keys.registrations(hour), groups))
 
     async def forget(self, hour: int) -> None:
         """Drops the registrations of an hour since 1970, all of which are finished or registered in a later one.

@@ -101,16 +101,8 @@ class DeleteRows:
 
 
 @dataclass(frozen=True, slots=True)
-class DeleteCompanions:
-    """Removals of companions."""
-
-    partition: Partition
-    keys: Sequence[bytes]
-
-    @property
-    def size_bytes(self) -> int:
-        """See `Action.size_bytes`."""
-        return sum([ROW_OVERHEAD_BYTES + len(key) for key in self.keys])
+class DeleteCompanions(DeleteRows):
+    """As `DeleteRows`, of companions."""
 
     def apply(self, transaction: Transaction) -> None:
         """See `Action.apply`."""

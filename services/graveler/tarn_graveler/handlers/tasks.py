@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import structlog
@@ -73,6 +74,24 @@ class _TaskRequest(RepositoryRequest, Protocol):
         ...
 
 
+class _StartRequest(Protocol):
+    """A request that starts a task."""
+
+    @property
+    def task_id(self) -> str:
+        """Chosen by the client; empty: Tarn chooses one."""
+        ...
+
+    @property
+    def timeout_ms(self) -> int:
+        """How long the call waits for the end."""
+        ...
+
+
+_Prepared = tuple[str, Message, Branch | None]
+"""What a task is about, the work with its refs resolved, and the branch that it changes."""
+
+
 class TaskHandler:
     """Answers `tarn.graveler.v1.TaskService`."""
 
@@ -93,12 +112,11 @@ class TaskHandler:
         self, request: pb.StartMergeRequest, permit: RepositoryPermit
     ) -> pb.StartMergeResponse:
         """Starts a merge."""
-        wish, repository, grant = request.merge, permit.repository, permit.grant
+        wish, repository = request.merge, permit.repository
         _check_timeout(request.timeout_ms)
         branch_id = parse_branch_id(wish.branch_id)
-        start = _start(wish, TaskKind.MERGE, grant)
-        task = await self._started(repository, request.task_id, start)
-        if task is None:
+
+        async def prepare() -> _Prepared:
             refuse_contradiction(wish)
             checked_metadata(wish)
             choice_of(wish)
@@ -108,21 +126,19 @@ class TaskHandler:
             resolved.CopyFrom(wish)
             resolved.message = wish.message or about
             resolved.source_ref = await self._refs.commit_of(repository, wish.source_ref)
-            task = await self._start(
-                repository, request.task_id, start, grant, about, resolved, before
-            )
-        task = await self._wait_for_started(repository, task, request.timeout_ms, permit.call)
-        return pb.StartMergeResponse(task=_message(task))
+            return about, resolved, before
+
+        task = await self._begin(request, permit, wish, TaskKind.MERGE, prepare)
+        return pb.StartMergeResponse(task=task)
 
     async def StartPreview(
         self, request: pb.StartPreviewRequest, permit: RepositoryPermit
     ) -> pb.StartPreviewResponse:
         """Starts the preview of a merge."""
-        wish, repository, grant = request.preview, permit.repository, permit.grant
+        wish, repository = request.preview, permit.repository
         _check_timeout(request.timeout_ms)
-        start = _start(wish, TaskKind.PREVIEW, grant)
-        task = await self._started(repository, request.task_id, start)
-        if task is None:
+
+        async def prepare() -> _Prepared:
             if wish.after:
                 text = "a task previews the whole merge: `after` must be empty"
                 raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="after")
@@ -133,48 +149,72 @@ class TaskHandler:
             resolved.CopyFrom(wish)
             resolved.source_ref = await self._refs.commit_of(repository, wish.source_ref)
             resolved.destination_ref = await self._refs.commit_of(repository, wish.destination_ref)
-            task = await self._start(repository, request.task_id, start, grant, about, resolved)
-        task = await self._wait_for_started(repository, task, request.timeout_ms, permit.call)
-        return pb.StartPreviewResponse(task=_message(task))
+            return about, resolved, None
+
+        task = await self._begin(request, permit, wish, TaskKind.PREVIEW, prepare)
+        return pb.StartPreviewResponse(task=task)
 
     async def StartCommit(
         self, request: pb.StartCommitRequest, permit: RepositoryPermit
     ) -> pb.StartCommitResponse:
         """Starts a commit."""
-        wish, repository, grant = request.commit, permit.repository, permit.grant
+        wish, repository = request.commit, permit.repository
         _check_timeout(request.timeout_ms)
         branch_id = parse_branch_id(wish.branch_id)
-        start = _start(wish, TaskKind.COMMIT, grant)
-        task = await self._started(repository, request.task_id, start)
-        if task is None:
-            commit_request(wish, grant.user_id)
+
+        async def prepare() -> _Prepared:
+            commit_request(wish, permit.grant.user_id)
             before = (await self._branches.fresh(BranchName(repository, branch_id))).branch
-            about = f"Commit the changes of {branch_id}"
-            task = await self._start(repository, request.task_id, start, grant, about, wish, before)
-        task = await self._wait_for_started(repository, task, request.timeout_ms, permit.call)
-        return pb.StartCommitResponse(task=_message(task))
+            return f"Commit the changes of {branch_id}", wish, before
+
+        task = await self._begin(request, permit, wish, TaskKind.COMMIT, prepare)
+        return pb.StartCommitResponse(task=task)
 
     async def StartPullRequestMerge(
         self, request: pb.StartPullRequestMergeRequest, permit: RepositoryPermit
     ) -> pb.StartPullRequestMergeResponse:
         """Starts the merge of a pull request."""
-        wish, repository, grant = request.merge, permit.repository, permit.grant
+        wish, repository = request.merge, permit.repository
         _check_timeout(request.timeout_ms)
         pull = await self._pulls.get(repository, parse_pull_id(wish.pull_request_id))
         permit.require_further("destination", destination=pull.destination)
         permit.require_further("source", source=pull.source)
-        start = _start(wish, TaskKind.PULL_REQUEST_MERGE, grant)
-        task = await self._started(repository, request.task_id, start)
-        if task is None:
-            wish_of(wish)
-            about = f"Merge pull request {pull.pull_id} into {pull.destination.branch_id}"
-            task = await self._start(repository, request.task_id, start, grant, about, wish)
-        task = await self._wait_for_started(repository, task, request.timeout_ms, permit.call)
-        return pb.StartPullRequestMergeResponse(task=_message(task))
 
-    async def _started(self, repository: Repository, task_id: str, start: Start) -> Task | None:
-        """Returns the task of an earlier attempt at a start. First of all: its refs may be gone by now."""
-        return await self._runner.started(repository, task_id, start) if task_id else None
+        async def prepare() -> _Prepared:
+            wish_of(wish)
+            return (
+                f"Merge pull request {pull.pull_id} into {pull.destination.branch_id}",
+                wish,
+                None,
+            )
+
+        task = await self._begin(request, permit, wish, TaskKind.PULL_REQUEST_MERGE, prepare)
+        return pb.StartPullRequestMergeResponse(task=task)
+
+    async def _begin(
+        self,
+        request: _StartRequest,
+        permit: RepositoryPermit,
+        wish: Message,
+        kind: TaskKind,
+        prepare: Callable[[], Awaitable[_Prepared]],
+    ) -> pb.Task:
+        """Starts a task, or finds that of an earlier attempt; returns it as it is after the wait of the request.
+
+        Args:
+            request: the start.
+            permit: of the call.
+            wish: the work, as the caller said it.
+            kind: of the task.
+            prepare: checks the work. Not called if an earlier attempt has started the task: its refs may be gone.
+        """
+        repository, task_id = permit.repository, request.task_id
+        start = _start(wish, kind, permit.grant)
+        task = await self._runner.started(repository, task_id, start) if task_id else None
+        if task is None:
+            task = await self._start(repository, task_id, start, permit.grant, *await prepare())
+        task = await self._wait_for_started(repository, task, request.timeout_ms, permit.call)
+        return _message(task)
 
     async def _start(
         self,
@@ -184,7 +224,7 @@ class TaskHandler:
         grant: Grant,
         about: str,
         resolved: Message,
-        branch: Branch | None = None,
+        branch: Branch | None,
     ) -> Task:
         """Starts a task that changes `branch`, or none."""
         task = Task(

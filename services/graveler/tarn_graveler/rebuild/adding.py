@@ -18,6 +18,7 @@ from tarn.kv.drop_records import Drop
 from tarn.kv.paging import rows_of
 from tarn.kv.port import Kv, Partition, Row
 from tarn.kv.records import Repository
+from tarn.kv.register import require_written
 from tarn_graveler.journal.epochs import Epochs, JournalPlace
 from tarn_graveler.rebuild.report import RepositoryReport
 from tarn_graveler.rebuild.repository import Rebuilder, RebuiltRepository
@@ -84,9 +85,7 @@ async def _filled(tools: Rebuilder, store: Kv, repository: Repository) -> Rebuil
         )
         raise TarnError(Kind.NOT_FOUND, Reason.BRANCH_NOT_FOUND, text)
     looks = [_from(look, tools.clock.now_us()) for look in rebuilt.looks.values()]
-    for failed in await DropList(store, tools.keys, tools.clock).add(looks):
-        if failed is not None:
-            raise failed
+    require_written(await DropList(store, tools.keys, tools.clock).add(looks))
     for partition in (keys.commits, keys.pulls, keys.reflog, keys.refs):
         await _copy(tools.kv, store, partition)
     name, uid = repository.repository_id, repository.instance_uid

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import Final
 
 from tarn.kv.port import Group, Kv, Partition, Row
+from tarn.kv.register import require_written
 
 __all__ = ["write_rows"]
 
@@ -20,6 +21,4 @@ async def write_rows(kv: Kv, partition: Partition, rows: Sequence[Row]) -> None:
     """
     for at in range(0, len(rows), _ROWS):
         groups = [Group(row[0], (row,)) for row in rows[at : at + _ROWS]]
-        for failed in await kv.set_many(partition, groups):
-            if failed is not None:
-                raise failed
+        require_written(await kv.set_many(partition, groups))

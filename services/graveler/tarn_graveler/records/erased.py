@@ -16,6 +16,7 @@ from tarn.kv.collection_records import decode_erased, encode_erased
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, Kv
 from tarn.kv.records import Repository
+from tarn.kv.register import require_written
 from tarn_graveler.records.repositories import Repositories
 
 __all__ = ["ErasedAddresses"]
@@ -75,6 +76,4 @@ class ErasedAddresses:
         ]
         if groups:
             partition = self._repositories.keys_of(repository).commits
-            for failed in await self._kv.set_many(partition, groups):
-                if failed is not None:
-                    raise failed
+            require_written(await self._kv.set_many(partition, groups))

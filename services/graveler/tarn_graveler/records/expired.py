@@ -19,6 +19,7 @@ from tarn.kv.collection_records import decode_expiry, encode_expiry
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.port import Group, Kv
 from tarn.kv.records import Repository
+from tarn.kv.register import require_written
 from tarn_graveler.records.repositories import Repositories
 
 __all__ = ["READ_CACHE_SECONDS", "ExpiredCommits"]
@@ -102,7 +103,5 @@ class ExpiredCommits:
                 self._known.pop((repository.instance_uid, commit_id))
         if groups:
             partition = self._repositories.keys_of(repository).commits
-            for failed in await self._kv.set_many(partition, groups):
-                if failed is not None:
-                    raise failed
+            require_written(await self._kv.set_many(partition, groups))
         return len(groups)
