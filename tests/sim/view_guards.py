@@ -30,7 +30,7 @@ def _without_uid(view: BucketView) -> str:
     return f"{0:032x}:{view.generation}"
 
 
-def _begin_once(self: BucketViews, bucket: str, repository: Repository | None) -> Begun:
+def _begin_once(self: BucketViews, bucket: str) -> Begun:
     """Answers with what this replica has read before."""
     known: dict[str, Begun] = self.__dict__.setdefault("_once", {})
     begun = known.get(bucket)
@@ -40,7 +40,7 @@ def _begin_once(self: BucketViews, bucket: str, repository: Repository | None) -
         and (begun.cancelled() or begun.exception())
     )
     if begun is None or has_failed:
-        begun = known[bucket] = _begin(self, bucket, repository)
+        begun = known[bucket] = _begin(self, bucket)
     return begun
 
 
@@ -58,7 +58,10 @@ VIEW_GUARDS: Sequence[Guard] = (
         "views",
         "I12",
         "a replica believes what it has read of a view before",
-        (Weakening(BucketViews, "begin_view", _begin_once),),
+        (
+            Weakening(BucketViews, "begin_view", _begin_once),
+            Weakening(BucketViews, "begin_view_beside", _begin_once),
+        ),
         mode=Mode.VIEWS,
     ),
     Guard(

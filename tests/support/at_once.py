@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from tests.support.faults.gates import GatedKv
 
 from tarn.kv.mem import MemKv
-from tarn.kv.port import ROWS_AT_ONCE_MAX, Partition, RowName, Versioned
+from tarn.kv.port import ROWS_AT_ONCE_MAX, Partition, Predicate, RowName, Versioned
 
 __all__ = ["AtOnceKv"]
 
@@ -33,6 +33,12 @@ class AtOnceKv(GatedKv):
             if (error := self.failing.get(key)) is not None:
                 raise error
         return [self._get(*row) for row in rows]
+
+    def get_at_once_beside(
+        self, rows: Sequence[RowName], beside: RowName
+    ) -> tuple[list[Versioned | None], Predicate | None]:
+        *found, last = self.get_at_once((*rows, beside))
+        return found, None if last is None else last.predicate
 
     def _get(self, partition: Partition, key: bytes) -> Versioned | None:
         try:

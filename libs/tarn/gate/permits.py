@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol, cast
 
 from google.protobuf.message import Message
 
@@ -20,7 +21,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
 from tarn.gate.access import Access
 from tarn.kv.port import Versioned
-from tarn.kv.records import BucketView, Repository
+from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule, Scope
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.note import note_principal, note_resource
@@ -114,16 +115,16 @@ class RepositoryGate(Protocol):
         """
         ...
 
-    def begin_view(self, bucket: str, repository: Repository | None) -> Begun:
+    def begin_view(self, bucket: str) -> Begun:
         """Requests the row of the bucket view of a call (`Call.bucket`), by a read that is sent after this.
-
-        Args:
-            bucket: of the call.
-            repository: whose branch the caller is about to read; both rows are one read, if the store can do that.
 
         Raises:
             TarnError: INVALID: it names none.
         """
+        ...
+
+    def begin_view_beside(self, bucket: str) -> Begun:
+        """As `begin_view`, for a caller who is about to read other rows: all are one read, if the store can do that."""
         ...
 
     async def public_grant(self, bucket: str, begun: Begun) -> Grant:
@@ -134,9 +135,9 @@ class RepositoryGate(Protocol):
         """
         ...
 
-    def confirmed(self, bucket: str, repository: Repository, begun: Begun) -> BucketView | None:
-        """Returns the view of a call at once, if its row was read beside another one since, and the same row and
-        repository were confirmed before; otherwise `confirm` decides."""
+    def is_confirmed(self, bucket: str, repository: Repository, begun: Begun) -> bool:
+        """Tells at once that the view of a call is confirmed, if its row was read beside another one since, and the
+        same row and repository were confirmed before; otherwise `confirm` decides."""
         ...
 
     async def confirm(self, bucket: str, repository_id: str, begun: Begun) -> Repository:
@@ -149,6 +150,14 @@ class RepositoryGate(Protocol):
 
 
 _GATEWAY = Service.GATEWAY.user_id
+Handler = Callable[[Message, Any], Awaitable[Message]]
+"""Answers a request of a caller with a permit: `async (request, permit) -> response`."""
+Handle = Callable[[Message, Call], Awaitable[Message]]
+
+
+async def _refuse_view(rule: Rule, _request: Message, _call: Call) -> Message:
+    text = f"{rule.name} is not called through a bucket view"
+    raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
 
 
 class AccessGate:
@@ -213,36 +222,41 @@ class AccessGate:
         repository = await self._repositories.enter(rule, request, grant)
         return RepositoryPermit(call, grant, rule, request, repository)
 
-    async def through_view(
-        self,
-        rule: Rule,
-        request: Message,
-        call: Call,
-        handle: Callable[[Message, Caller], Awaitable[Message]],
-    ) -> Message:
-        """Answers a call that was made through a bucket view: all that it does, it does to what the view shows at a
-        moment of the call.
+    def through_view(self, rule: Rule, handle: Handler) -> Handle:
+        """Returns what answers calls of an rpc that are made through a bucket view: all that it does, it does to what
+        the view shows at a moment of the call.
 
-        The view is read by a read that is sent now: before a change begins, beside the work of a read. An answer, or a
-        failure, by another view is dropped.
+        The view is read by a read that is sent when the call has begun: before a change begins, beside the work of a
+        read. An answer, or a failure, by another view is dropped.
 
-        Raises:
+        What it returns raises:
             TarnError: BUCKET_MOVED, BUCKET_NOT_FOUND; INVALID: the rpc is not called through a view; errors of `permit`
                 and of the handler.
         """
         repositories = self._repositories
         if repositories is None or not rule.is_through_views:
-            text = f"{rule.name} is not called through a bucket view"
-            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
-        grant = None
-        if rule.public_read:
-            grant = self._access.grant_cached(call) or await self._access.grant(call)
-            if grant.user_id == _GATEWAY:
+            return partial(_refuse_view, rule)
+        if rule.read_only and rule.scope is Scope.REPOSITORY:
+            return self._read_through_view(repositories, rule, handle)
+        assert not rule.public_read, "who is anonymous reads only"
+        return partial(self._change_through_view, repositories, rule, handle)
+
+    def _read_through_view(
+        self, repositories: RepositoryGate, rule: Rule, handle: Handler
+    ) -> Handle:
+        is_public, access = rule.public_read, self._access
+        begin, is_confirmed = repositories.begin_view_beside, repositories.is_confirmed
+        # By the scope of the rule.
+        permit_of = cast("Callable[..., Awaitable[RepositoryPermit]]", self.permit)
+
+        async def read(request: Message, call: Call) -> Message:
+            grant = access.grant_cached(call) or await access.grant(call)
+            if is_public and grant.user_id == _GATEWAY:
                 return await self._anonymously(repositories, rule, request, call, handle)
-        permit = await self.permit(rule, request, call, grant)
-        answer: Message | TarnError | None = None
-        if rule.read_only and isinstance(permit, RepositoryPermit):
-            begun = repositories.begin_view(call.bucket, permit.repository)
+            permit = await permit_of(rule, request, call, grant)
+            bucket, repository = call.bucket, permit.repository
+            begun = begin(bucket)
+            answer: Message | TarnError
             try:
                 answer = await handle(request, permit)
             except TarnError as error:
@@ -252,18 +266,34 @@ class AccessGate:
                     ignore_outcome(begun)  # cancelled
                 raise
             else:
-                if repositories.confirmed(call.bucket, permit.repository, begun) is not None:
+                if is_confirmed(bucket, repository, begun):
                     return answer
-        else:
-            begun = repositories.begin_view(call.bucket, None)
+            shown = await repositories.confirm(bucket, rule.repository_of(request), begun)
+            if shown.instance_uid != repository.instance_uid:
+                # It was an older one of the name; by now that of the view is known.
+                return await handle(request, await permit_of(rule, request, call))
+            if isinstance(answer, TarnError):
+                raise answer
+            return answer
+
+        return read
+
+    async def _change_through_view(
+        self,
+        repositories: RepositoryGate,
+        rule: Rule,
+        handle: Handler,
+        request: Message,
+        call: Call,
+    ) -> Message:
+        permit = await self.permit(rule, request, call)
+        begun = repositories.begin_view(call.bucket)
         shown = await repositories.confirm(call.bucket, rule.repository_of(request), begun)
         uid = shown.instance_uid
         if isinstance(permit, RepositoryPermit) and permit.repository.instance_uid != uid:
             # It was an older one of the name; by now that of the view is known.
-            permit, answer = await self.permit(rule, request, call), None
-        if isinstance(answer, TarnError):
-            raise answer
-        return await handle(request, permit) if answer is None else answer
+            permit = await self.permit(rule, request, call)
+        return await handle(request, permit)
 
     async def _anonymously(
         self,
@@ -271,7 +301,7 @@ class AccessGate:
         rule: Rule,
         request: Message,
         call: Call,
-        handle: Callable[[Message, Caller], Awaitable[Message]],
+        handle: Handler,
     ) -> Message:
         """Answers a call of a gateway for an anonymous request, by what the row of the view says now.
 
@@ -279,7 +309,7 @@ class AccessGate:
             TarnError: as `through_view`; DENIED, ACCESS_DENIED: the view is not public-read, or shows something else.
         """
         note_principal(ANONYMOUS)
-        begun = repositories.begin_view(call.bucket, None)
+        begun = repositories.begin_view(call.bucket)
         shown = await repositories.confirm(call.bucket, rule.repository_of(request), begun)
         grant = await repositories.public_grant(call.bucket, begun)
         resource = rule.resource.of(request)

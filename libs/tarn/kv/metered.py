@@ -79,6 +79,7 @@ class MeteredKv:
                 self.get_together = kv.get_together
             if isinstance(kv, ReadsAtOnce):
                 self.get_at_once = kv.get_at_once
+                self.get_at_once_beside = kv.get_at_once_beside
         if isinstance(kv, MeasuresBatches):
             kv.measure_batches(meters.histogram("kv.batch"))
         self._set_many = CallMeter("kv", "set_many", meters, clock)

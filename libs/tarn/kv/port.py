@@ -80,7 +80,9 @@ def row_batch(keys: Sequence[bytes], values: Sequence[bytes]) -> pa.RecordBatch:
 
 
 Predicate = NewType("Predicate", bytes)
-"""The version of a value, as `get_many` returned it. Opaque: callers only pass it back to the store."""
+"""The version of a value, as `get_many` returned it. Opaque: callers only pass it back to the store, or compare two of
+one row. A row that has the same version has the same value: versions are not used again.
+"""
 
 
 class PartitionKind(enum.Enum):
@@ -408,6 +410,18 @@ class ReadsAtOnce(Protocol):
 
         Args:
             rows: 1 to `ROWS_AT_ONCE_MAX`.
+        """
+        ...
+
+    def get_at_once_beside(
+        self, rows: Sequence[RowName], beside: RowName
+    ) -> tuple[list[Versioned | None], Predicate | None]:
+        """As `get_at_once`, and returns the version of a further register row, None if it is absent; it costs half as
+        much as the row. A row that still has a version has its value.
+
+        Args:
+            rows: 1 to `ROWS_AT_ONCE_MAX` - 1.
+            beside: the further row.
         """
         ...
 

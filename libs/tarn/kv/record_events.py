@@ -123,6 +123,7 @@ class JournaledKv:
             self.get_together = kv.get_together
         if isinstance(kv, ReadsAtOnce):
             self.get_at_once = kv.get_at_once
+            self.get_at_once_beside = kv.get_at_once_beside
 
     def set_many(
         self, partition: Partition, groups: Sequence[Group]

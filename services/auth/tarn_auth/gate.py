@@ -82,12 +82,12 @@ class AuthGate:
         PRINCIPAL.set(holder.user.user_uid)
         return caller
 
-    async def through_view(
-        self,
-        rule: Rule,
-        request: Message,
-        call: Call,
-        handle: Callable[[Message, Any], Awaitable[Message]],
-    ) -> Message:
+    def through_view(
+        self, rule: Rule, handle: Callable[[Message, Any], Awaitable[Message]]
+    ) -> Callable[[Message, Call], Awaitable[Message]]:
         """Answers as any call: auth knows no buckets, and is asked about the callers of those that do."""
-        return await handle(request, await self.permit(rule, request, call))
+
+        async def permitted(request: Message, call: Call) -> Message:
+            return await handle(request, await self.permit(rule, request, call))
+
+        return permitted

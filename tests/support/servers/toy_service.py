@@ -65,11 +65,9 @@ class OpenGate:
         """Returns the call."""
         return call
 
-    async def through_view(
-        self, _rule: Rule, request: Message, call: Call, handle: Handle
-    ) -> Message:
+    def through_view(self, _rule: Rule, handle: Handle) -> Handle:
         """Takes any bucket."""
-        return await handle(request, call)
+        return handle
 
 
 class Toy:

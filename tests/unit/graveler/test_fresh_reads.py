@@ -58,7 +58,7 @@ async def test_a_row_beside_others_is_one_read_with_them(kv: GatedKv, reads: Fre
     view, gone = Beside((NAMES, VIEW)), Beside((NAMES, b"gone"))
     for each, value in ((view, VIEW), (gone, None)):
         kv.calls.clear()
-        begun = reads.begin_beside(each, REFS)
+        begun = reads.begin_beside(each)
         rows = [reads.begin(REFS, key) for key in (BRANCH, b"other", BRANCH, b"absent")]
         found = [await row for row in rows]
         assert [row and row.value for row in found] == [BRANCH, b"other", BRANCH, None]
@@ -70,7 +70,7 @@ async def test_a_row_is_read_alone_if_nothing_was_read_beside_it(
     kv: GatedKv, reads: FreshReads
 ) -> None:
     view = Beside((NAMES, VIEW))
-    begun = reads.begin_beside(view, REFS)
+    begun = reads.begin_beside(view)
     assert await value_of(reads, view, begun) == VIEW
     assert kv.calls == [("get_many", NAMES.name)]
 
@@ -79,9 +79,9 @@ async def test_rows_that_wait_where_nobody_reads_are_bounded(
     kv: GatedKv, reads: FreshReads
 ) -> None:
     view = Beside((NAMES, VIEW))
-    begun = reads.begin_beside(view, REFS)
+    begun = reads.begin_beside(view)
     for number in range(3_000):
-        reads.begin_beside(view, Partition(f"refs/{number}", PartitionKind.REGISTER))
+        reads.begin_beside(Beside((NAMES, f"{number}".encode())))
     assert len(reads._beside) <= 1_000
     assert (await reads.begin(REFS, BRANCH)) is not None
     assert await value_of(reads, view, begun) == VIEW
@@ -90,7 +90,7 @@ async def test_rows_that_wait_where_nobody_reads_are_bounded(
 async def test_only_one_row_is_read_beside_others(kv: GatedKv, reads: FreshReads) -> None:
     """A second one is read by itself: each gets what is there."""
     one, other = Beside((NAMES, VIEW)), Beside((NAMES, b"gone"))
-    first, second = reads.begin_beside(one, REFS), reads.begin_beside(other, REFS)
+    first, second = reads.begin_beside(one), reads.begin_beside(other)
     await reads.begin(REFS, BRANCH)
     assert await value_of(reads, one, first) == VIEW
     assert await value_of(reads, other, second) is None
@@ -101,16 +101,16 @@ async def test_no_caller_gets_what_was_read_before_it_asked(
 ) -> None:
     view = Beside((NAMES, VIEW))
     gate = kv.hold("get_many", VIEW, after=True)
-    reads.begin_beside(view, REFS)
-    early = running.start(reads.found_beside(view, 0))
+    reads.begin_beside(view)
     branch = reads.begin(REFS, BRANCH)
     await reached(gate)
+    early = running.start(reads.found_beside(view, 0))
     await change(kv, b"new")
-    begun = reads.begin_beside(view, REFS)
+    begun = reads.begin_beside(view)
     gate.open()
     await branch
-    assert view.found is not None, "the earlier read has come back"
-    assert view.found.value == VIEW
+    assert view.known is not None, "the earlier read has come back"
+    assert view.known.value == VIEW
     assert await value_of(reads, view, begun) == b"new"
     found = await early
     assert found is not None
@@ -121,11 +121,11 @@ async def test_a_read_that_was_overtaken_does_not_hide_the_later_one(
 ) -> None:
     view = Beside((NAMES, VIEW))
     gate = kv.hold("get_many", VIEW, after=True)
-    reads.begin_beside(view, REFS)
+    reads.begin_beside(view)
     slow = reads.begin(REFS, BRANCH)
     await reached(gate)
     await change(kv, b"new")
-    begun = reads.begin_beside(view, REFS)
+    begun = reads.begin_beside(view)
     await reads.begin(REFS, BRANCH)
     gate.open()
     await slow
@@ -137,7 +137,7 @@ async def test_a_failed_read_of_both_leaves_the_row_to_be_read_alone(
 ) -> None:
     view = Beside((NAMES, VIEW))
     kv.lose("get_many", VIEW, applied=False)
-    begun = reads.begin_beside(view, REFS)
+    begun = reads.begin_beside(view)
     with pytest.raises(TarnError):
         await reads.begin(REFS, BRANCH)
     assert await value_of(reads, view, begun) == VIEW
@@ -149,7 +149,7 @@ async def test_partitions_that_are_read_apart_do_not_wait_for_each_other(kv: Gat
     reads = FreshReads(apart, TaskSet())  # type: ignore[arg-type]
     view = Beside((NAMES, VIEW))
     gate = kv.hold("get_many", VIEW)
-    begun = reads.begin_beside(view, REFS)
+    begun = reads.begin_beside(view)
     found = await reads.begin(REFS, BRANCH)
     assert (found and found.value, gate.reached.is_set()) == (BRANCH, True)
     await change(kv, b"new")
@@ -161,7 +161,7 @@ async def test_the_error_of_a_row_that_is_read_apart_is_its_own(kv: GatedKv) -> 
     reads = FreshReads(Apart(kv), TaskSet())  # type: ignore[arg-type]
     view = Beside((NAMES, VIEW))
     kv.lose("get_many", VIEW, applied=False)
-    begun = reads.begin_beside(view, REFS)
+    begun = reads.begin_beside(view)
     found = await reads.begin(REFS, BRANCH)
     assert found is not None
     assert found.value == BRANCH
@@ -288,19 +288,44 @@ async def test_a_caller_that_is_cancelled_leaves_the_shared_read_to_the_others(
 @pytest.mark.parametrize("together", [False, True])
 async def test_a_row_beside_others_is_in_their_read(quick: AtOnceKv, together: bool) -> None:
     reads = FreshReads(quick, TaskSet())
+    view, gone = Beside((NAMES, VIEW)), Beside((NAMES, b"gone"))
+    begun = reads.begin_beside(view)
+    await read_all(reads, [RECORD])
+    assert await value_of(reads, view, begun) == VIEW, "from here on its value is known"
     if together:
         await come_together(reads)
-    view, gone = Beside((NAMES, VIEW)), Beside((NAMES, b"gone"))
     elsewhere = Partition("elsewhere", PartitionKind.REGISTER)
     quick.reads.clear()
     quick.calls.clear()
-    first, second = reads.begin_beside(view, REFS), reads.begin_beside(gone, elsewhere)
+    first, second = reads.begin_beside(view), reads.begin_beside(gone)
     found = await read_all(reads, [RECORD], [(elsewhere, b"absent")])
     assert found == [[BRANCH], [None]]
     assert await value_of(reads, view, first) == VIEW
     assert await value_of(reads, gone, second) is None
     assert len(quick.reads) == (1 if together else 2)
     assert not quick.calls, "no row was read by itself"
+
+
+@pytest.mark.parametrize("together", [False, True])
+async def test_a_row_beside_others_that_was_changed_is_the_new_one(
+    quick: AtOnceKv, together: bool
+) -> None:
+    """Also where only its version is read: the value of the former version is known, and is not it."""
+    reads = FreshReads(quick, TaskSet())
+    view = Beside((NAMES, VIEW))
+    for value in (VIEW, b"new", b"newer"):
+        await change(quick, value)
+        if together:
+            await come_together(reads)
+        begun = reads.begin_beside(view)
+        await read_all(reads, [RECORD])
+        assert await value_of(reads, view, begun) == value
+    (found,) = await quick.get_many(NAMES, [VIEW])
+    assert found is not None
+    await quick.delete_if(NAMES, VIEW, found.predicate)
+    begun = reads.begin_beside(view)
+    await read_all(reads, [RECORD])
+    assert await value_of(reads, view, begun) is None
 
 
 async def test_more_rows_beside_others_than_fit_are_read_by_themselves(quick: AtOnceKv) -> None:
@@ -310,7 +335,7 @@ async def test_more_rows_beside_others_than_fit_are_read_by_themselves(quick: At
         Partition(f"refs/{each}", PartitionKind.REGISTER) for each in range(ROWS_AT_ONCE_MAX - 1)
     ]
     views = [Beside((NAMES, VIEW)) for _ in refs]
-    begun = [reads.begin_beside(view, each) for view, each in zip(views, refs, strict=True)]
+    begun = [reads.begin_beside(view) for view in views]
     await read_all(reads, *([(each, b"absent")] for each in refs))
     for view, each in zip(views, begun, strict=True):
         assert await value_of(reads, view, each) == VIEW

@@ -15,6 +15,7 @@ from collections.abc import AsyncGenerator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 
@@ -90,31 +91,42 @@ class Reader:
         """Returns the values of 1 to `ROWS_AT_ONCE_MAX` rows of any partitions, by one statement: as of one moment."""
         if len(names) > _FEW_ROWS:
             arranged, places = _arranged(names)
-            found = self._get_rows(arranged)
+            found = _versioned(self._select_rows(arranged))
             return [found[place] for place in places]
-        return self._get_rows(names)
+        return _versioned(self._select_rows(names))
 
-    def _get_rows(self, names: Sequence[RowName]) -> list[Versioned | None]:
+    def get_rows_beside(
+        self, names: Sequence[RowName], beside: RowName
+    ) -> tuple[list[Versioned | None], Predicate | None]:
+        """As `get_rows`, and returns the version of a further register row."""
+        if len(names) > _FEW_ROWS:
+            *rows, last = self.get_rows((*names, beside))
+            return rows, None if last is None else last.predicate
+        found = self._select_rows((*names, beside), True)
+        version = found.pop()
+        return _versioned(found), version
+
+    def _select_rows(self, names: Sequence[RowName], is_last_version: bool = False) -> list[Any]:
+        """Returns value and version of each row, or of the last one only the version; None for an absent one."""
         wanted: list[int | bytes | None] = []
-        kinds = []
+        kinds: tuple[PartitionKind, ...] = ()
+        known_of = self._known
         for partition, key in names:
             if type(key) is not bytes or len(key) > KEY_BYTES_MAX:
                 check_keys((key,))  # raises
-            known, kind = self._known(partition.name), partition.kind
+            known, kind = known_of(partition.name), partition.kind
             if known is not None and known[1] is kind:
                 wanted += (known[0], key)
             else:
                 wanted += (self._find(partition), key)  # that of a new partition equals none
-            kinds.append(kind)
+            kinds += (kind,)
         try:
-            ((*found,),) = self._connection.execute(sql.get_rows(tuple(kinds)), wanted).fetchall()
+            statement = sql.get_rows(kinds, is_last_version)
+            found: list[Any]
+            ((*found,),) = self._connection.execute(statement, wanted).fetchall()
         except sqlite3.Error as error:
             raise failures.read_error(error) from error
-        columns = iter(found)
-        return [
-            None if value is None else Versioned(value, Predicate(version))
-            for value, version in zip(columns, columns, strict=True)
-        ]
+        return found
 
     def page(self, partition: Partition, start: bytes, end: bytes | None, limit: int) -> list[Row]:
         """Returns up to `limit` rows of `[start, end)`."""
@@ -372,6 +384,15 @@ class BulkReader:
     def _close(self) -> None:
         if self._reader is not None:
             self._reader.close()
+
+
+def _versioned(columns: Sequence[Any]) -> list[Versioned | None]:
+    """Returns rows of their values and versions."""
+    each = iter(columns)
+    return [
+        None if value is None else Versioned(value, version)
+        for value, version in zip(each, each, strict=True)
+    ]
 
 
 def _arranged(names: Sequence[RowName]) -> tuple[list[RowName], list[int]]:

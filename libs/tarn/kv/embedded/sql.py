@@ -285,18 +285,20 @@ def _page_without(source: str, hidden_by: tuple[int, ...], is_wanted: str) -> st
 
 
 @cache
-def get_rows(kinds: tuple[PartitionKind, ...]) -> str:
+def get_rows(kinds: tuple[PartitionKind, ...], is_last_version: bool) -> str:
     """Returns the statement for one row of each of some partitions: half the cost of a statement for each.
 
     Its one row has value and version of each, both NULL for an absent row.
 
     Args:
         kinds: of the partitions. The parameters are partition and key of each.
+        is_last_version: whether only the version of the last row is wanted.
     """
     columns, joins = [], []
     for number, kind in enumerate(kinds):
         version = f"r{number}.version" if kind is PartitionKind.REGISTER else "x''"
-        columns.append(f"r{number}.value, {version}")
+        is_version = is_last_version and number == len(kinds) - 1
+        columns.append(version if is_version else f"r{number}.value, {version}")
         joins.append(
             f" LEFT JOIN {_TABLES[kind]} AS r{number} ON r{number}.partition = ? AND r{number}.key = ?"
         )

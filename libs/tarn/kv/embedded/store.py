@@ -14,7 +14,7 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
-from typing import ParamSpec
+from typing import ParamSpec, TypeVar
 
 import pyarrow as pa
 
@@ -72,6 +72,7 @@ _ROWS_AT_ONCE = 8
 """Rows that `get_together` reads by one statement, whose text depends on their number."""
 
 P = ParamSpec("P")
+R = TypeVar("R")
 
 
 async def open_embedded(
@@ -145,6 +146,12 @@ class EmbeddedKv:
         """See `ReadsAtOnce.get_at_once`. The metrics have it as a `get_many`."""
         return self._measured(self._get_rows, rows)
 
+    def get_at_once_beside(
+        self, rows: Sequence[RowName], beside: RowName
+    ) -> tuple[list[Versioned | None], Predicate | None]:
+        """See `ReadsAtOnce.get_at_once_beside`. Measured as `get_at_once`."""
+        return self._measured(self._get_rows_beside, rows, beside)
+
     async def get_together(self, rows: Sequence[RowName]) -> list[Versioned | None]:
         """See `ReadsTogether.get_together`. A few rows are one statement, more are one for each partition. The metrics
         have each as a `get_many`."""
@@ -159,9 +166,7 @@ class EmbeddedKv:
             found.update(zip(((partition, key) for key in keys), values, strict=True))
         return [found[row] for row in rows]
 
-    def _measured(
-        self, read: Callable[P, list[Versioned | None]], *args: P.args, **kwargs: P.kwargs
-    ) -> list[Versioned | None]:
+    def _measured(self, read: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """The hottest reads: measured here, without a coroutine of their own."""
         meter = self._reads
         if meter is None:
@@ -195,6 +200,13 @@ class EmbeddedKv:
         if self._closed:
             raise closed_error()
         return self._reader.get_rows(rows)
+
+    def _get_rows_beside(
+        self, rows: Sequence[RowName], beside: RowName
+    ) -> tuple[list[Versioned | None], Predicate | None]:
+        if self._closed:
+            raise closed_error()
+        return self._reader.get_rows_beside(rows, beside)
 
     async def _get_in_steps(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool

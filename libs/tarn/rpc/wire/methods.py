@@ -62,17 +62,14 @@ class Gate(Protocol):
         """
         ...
 
-    async def through_view(
-        self,
-        rule: Rule,
-        request: Message,
-        call: Call,
-        handle: Callable[[Message, Any], Awaitable[Message]],
-    ) -> Message:
-        """Answers a call that was made through a bucket view (`Call.bucket`), by a handler that takes a permit.
+    def through_view(
+        self, rule: Rule, handle: Callable[[Message, Any], Awaitable[Message]]
+    ) -> Handle:
+        """Returns what answers calls of an rpc that are made through a bucket view (`Call.bucket`), by a handler that
+        takes a permit.
 
-        Raises:
-            TarnError: INVALID: the service has none; as `permit` and the handler.
+        What it returns raises:
+            TarnError: INVALID: the service has no views; as `permit` and the handler.
         """
         ...
 
@@ -210,14 +207,14 @@ def handle_of(endpoint: Endpoint, name: str) -> Handle:
     rule = rules_of(endpoint.descriptor)[name]
     if endpoint.gate is None or rule.scope is Scope.OPEN:
         return handle
-    permit, through_view = endpoint.gate.permit, endpoint.gate.through_view
+    permit, through_view = endpoint.gate.permit, endpoint.gate.through_view(rule, handle)
 
     async def permitted(request: Message, call: Call) -> Message:
         return await handle(request, await permit(rule, request, call))
 
     def gated(request: Message, call: Call) -> Awaitable[Message]:
         if call.bucket:
-            return through_view(rule, request, call, handle)
+            return through_view(request, call)
         return permitted(request, call)
 
     return gated

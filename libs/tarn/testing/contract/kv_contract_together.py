@@ -117,6 +117,27 @@ class AtOnceContract(KvFixtures):
                     alone = [(await kv.get_many(partition, [key]))[0] for partition, key in names]
                     assert kv.get_at_once(names) == alone
 
+    async def test_a_version_read_beside_rows_is_that_of_the_row(
+        self, kv: Kv, register: Partition, plain: Partition
+    ) -> None:
+        """Another after each change, none while the row is absent; the rows are those of a read without it."""
+        assert isinstance(kv, ReadsAtOnce)
+        names = (register, b"name")
+        rows = [(plain, b"k"), (register, b"k"), (plain, b"absent"), (register, b"name")]
+        await kv.set_many(plain, [group((b"k", b"2"))])
+        await kv.set_if(register, b"k", b"1", None)
+        version = None
+        for value in (b"1", b"2", b"1"):
+            for count in range(1, len(rows) + 1):
+                read, found = kv.get_at_once_beside(rows[:count], names)
+                assert read == kv.get_at_once(rows[:count])
+                assert found == version
+            version = await kv.set_if(*names, value, version)
+        assert version is not None
+        assert kv.get_at_once_beside(rows[:1], names)[1] == version
+        await kv.delete_if(*names, version)
+        assert kv.get_at_once_beside(rows[:1], names)[1] is None
+
     async def test_a_read_at_once_sees_every_acknowledged_write(
         self, kv: Kv, register: Partition, plain: Partition
     ) -> None:

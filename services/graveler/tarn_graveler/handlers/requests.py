@@ -174,7 +174,8 @@ class RepositoryRules:
         self._repositories = repositories
         self._settings = settings
         self.begin_view = views.begin_view
-        self.confirmed = views.confirmed
+        self.begin_view_beside = views.begin_view_beside
+        self.is_confirmed = views.is_confirmed
         self.confirm = views.confirm
         self.public_grant = views.public_grant
 

@@ -19,7 +19,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId
 from tarn.gate.permits import Begun
 from tarn.kv.keys import InstallationKeys
-from tarn.kv.port import Kv, Partition, Versioned
+from tarn.kv.port import Kv, Predicate, RowName, Versioned
 from tarn.kv.records import BucketView, Repository, decode_bucket, encode_bucket_view
 from tarn.kv.register import Register
 from tarn_graveler.records.claiming import Claiming, Plan
@@ -61,33 +61,24 @@ class _Known:
     holder: Repository | BucketView
 
 
-@dataclass(frozen=True, slots=True)
-class _Confirmed:
-    """A row that was the one of a version of a view, and the repository that it showed.
+class _Use(Beside):
+    """A name and a version of a view, as calls have them (`Call.bucket`), and the row of the name.
 
     Attributes:
-        refs: the partition of the repository's refs.
+        bucket_id: the name.
+        etag: the version.
+        confirmed: the version of the row that was last confirmed; None before.
+        repository: what it showed then.
     """
 
-    value: bytes
-    view: BucketView
-    repository: Repository
-    refs: Partition
+    __slots__ = ("bucket_id", "confirmed", "etag", "repository")
 
-
-@dataclass(slots=True)
-class _Use:
-    """A name and a version of a view, as calls have them (`Call.bucket`).
-
-    Attributes:
-        row: of the name.
-        last: its last confirmation.
-    """
-
-    bucket_id: str
-    etag: str
-    row: Beside
-    last: _Confirmed | None = None
+    def __init__(self, row: RowName, bucket_id: str, etag: str) -> None:
+        super().__init__(row)
+        self.bucket_id = bucket_id
+        self.etag = etag
+        self.confirmed: Predicate | None = None
+        self.repository: Repository | None = None
 
 
 class BucketViews:
@@ -147,23 +138,18 @@ class BucketViews:
             raise bucket_not_found(bucket_id)
         return found
 
-    def begin_view(self, bucket: str, repository: Repository | None) -> Begun:
+    def begin_view(self, bucket: str) -> Begun:
         """Requests the row of the bucket view of a call (`Call.bucket`), by a read that is sent after this.
-
-        Args:
-            bucket: of the call.
-            repository: whose branch the caller is about to read; both rows are one read, if the store can do that.
 
         Raises:
             TarnError: INVALID: it names none.
         """
         use = self._uses.get(bucket) or self._use(bucket)
-        if repository is None:
-            return self._reads.begin(*use.row.row)
-        last = use.last
-        if last is not None and last.repository is repository:
-            return self._reads.begin_beside(use.row, last.refs)
-        return self._reads.begin_beside(use.row, self._repositories.keys_of(repository).refs)
+        return self._reads.begin(*use.row)
+
+    def begin_view_beside(self, bucket: str) -> Begun:
+        """As `begin_view`, for a caller who is about to read other rows: all are one read, if the store can do that."""
+        return self._reads.begin_beside(self._uses.get(bucket) or self._use(bucket))
 
     async def public_grant(self, bucket: str, begun: Begun) -> Grant:
         """Returns what anonymous requests may do through the view of a call (`tarn.gate.permits.RepositoryGate`).
@@ -177,15 +163,15 @@ class BucketViews:
         """
         use = self._uses.get(bucket) or self._use(bucket)
         bucket_id = use.bucket_id
-        view = self._decoded(bucket_id, await self._reads.found_beside(use.row, begun))
+        view = self._decoded(bucket_id, await self._reads.found_beside(use, begun))
         if not isinstance(view, BucketView) or not view.is_public_read:
             text = f"anonymous requests may not use bucket {bucket_id}"
             raise TarnError(Kind.DENIED, Reason.ACCESS_DENIED, text, bucket=bucket_id)
         return reader_grant(view.repository_id, view.ref)
 
-    def confirmed(self, bucket: str, repository: Repository, begun: Begun) -> BucketView | None:
-        """Returns the view of a call at once, if its row was read beside another one since, and the same row and
-        repository were confirmed before; otherwise `confirm` decides.
+    def is_confirmed(self, bucket: str, repository: Repository, begun: Begun) -> bool:
+        """Tells at once that the view of a call is confirmed, if its row was read beside another one since, and the
+        same row and repository were confirmed before; otherwise `confirm` decides.
 
         Args:
             bucket: `Call.bucket`.
@@ -193,12 +179,9 @@ class BucketViews:
             begun: what `begin_view` returned.
         """
         use = self._uses.get(bucket)
-        if use is None or not isinstance(begun, int) or use.row.sent <= begun:
-            return None
-        last, found = use.last, use.row.found
-        if last is None or found is None or last.repository is not repository:
-            return None
-        return last.view if last.value == found.value else None
+        if use is None or use.repository is not repository or not isinstance(begun, int):
+            return False
+        return use.sent > begun and use.version == use.confirmed
 
     async def confirm(self, bucket: str, repository_id: str, begun: Begun) -> Repository:
         """Returns the repository of a call, if the row of its view is that of the view that the call names.
@@ -216,7 +199,7 @@ class BucketViews:
         """
         use = self._uses.get(bucket) or self._use(bucket)
         bucket_id, etag = use.bucket_id, use.etag
-        found = await self._reads.found_beside(use.row, begun)
+        found = await self._reads.found_beside(use, begun)
         view = self._decoded(bucket_id, found)
         if view is None:
             raise bucket_not_found(bucket_id)
@@ -234,8 +217,7 @@ class BucketViews:
                 break
             if repository.instance_uid == view.repository_uid:
                 assert found is not None, "there is a view"
-                refs = self._repositories.keys_of(repository).refs
-                use.last = _Confirmed(found.value, view, repository, refs)
+                use.confirmed, use.repository = found.predicate, repository
                 return repository
             self._repositories.forget(repository_id)  # perhaps an older one than that of the view
         raise bucket_not_found(bucket_id, f"shows repository {repository_id}, which was deleted")
@@ -246,8 +228,8 @@ class BucketViews:
         if named is None:
             text = f"{bucket[:80]!r} names no version of a bucket view"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
-        row = Beside((self._keys.graveler, self._keys.repository(named[1])))
-        use = _Use(named[1], named[2], row)
+        row = (self._keys.graveler, self._keys.repository(named[1]))
+        use = _Use(row, named[1], named[2])
         self._uses.put(bucket, use)
         return use
 

@@ -1,9 +1,12 @@
-"""Reads of single rows, each sent after it was requested; those of one tick and partition are one read of the store."""
+"""Reads of single rows, each sent after it was requested; those of one tick and partition are one read of the store.
+
+A row may ride beside others, in the next statement that the store is sent for any of them.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Sequence
 
 from tarn.aio.batcher import Batcher, TickBatch
 from tarn.aio.task_set import TaskSet
@@ -12,6 +15,8 @@ from tarn.kv.port import (
     ROWS_AT_ONCE_MAX,
     Kv,
     Partition,
+    PartitionKind,
+    Predicate,
     ReadsAtOnce,
     ReadsTogether,
     RowName,
@@ -20,25 +25,33 @@ from tarn.kv.port import (
 
 __all__ = ["Beside", "FreshReads"]
 
+
 _WAITING_MAX = 1_000
-"""Rows that wait for a read of another partition. Beyond it they are read alone: perhaps no request reads there."""
+"""Rows that wait for another read. Beyond it they are read alone: perhaps no request reads any more."""
 
 
 class Beside:
-    """A row that callers need together with one of another partition.
+    """A register row that callers need together with one of another partition.
 
     Attributes:
         row: its name.
         sent: the number of the newest read that has found it beside others; 0 for none.
-        found: what that read found.
+        version: what that read found, None if the row is absent.
+        known: what a read of the row found.
     """
 
-    __slots__ = ("found", "row", "sent")
+    __slots__ = ("known", "row", "sent", "version")
 
     def __init__(self, row: RowName) -> None:
         self.row = row
         self.sent = 0
-        self.found: Versioned | None = None
+        self.version: Predicate | None = None
+        self.known: Versioned | None = None
+
+    def find(self, sent: int, found: Versioned | None) -> None:
+        """Takes what the read of a number has found."""
+        self.sent, self.version = sent, None if found is None else found.predicate
+        self.known = found or self.known
 
 
 class _Caller:
@@ -63,11 +76,15 @@ class FreshReads:
     def __init__(self, kv: Kv, tasks: TaskSet) -> None:
         self._kv = kv
         self._together = kv.get_together if isinstance(kv, ReadsTogether) else None
-        self._get_at_once = kv.get_at_once if isinstance(kv, ReadsAtOnce) else None
-        self.are_at_once = self._get_at_once is not None
+        self._is_together = self._together is not None
+        self.are_at_once = isinstance(kv, ReadsAtOnce)
+        if isinstance(kv, ReadsAtOnce):
+            self._get_at_once = kv.get_at_once
+            self._get_at_once_beside = kv.get_at_once_beside
         # By the name of a partition: hashing the partition itself costs a call.
         self._reads = Batcher[str, RowName, Versioned | None](self._read, tasks)
-        self._beside: dict[str, Beside] = {}
+        # In the order of requests.
+        self._beside: dict[Beside, None] = {}
         self._sent = 0
         # The loop of the first caller is that of all; getting the running loop costs a system call.
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -80,7 +97,7 @@ class FreshReads:
         return self._reads.submit(partition.name, (partition, key))
 
     def at_once(self, *rows: RowName) -> list[Versioned | None] | None:
-        """Returns a lone caller's rows as of now, and reads the row that waits beside the first one; only if
+        """Returns a lone caller's rows as of now, and reads the newest row that waits beside others; only if
         `are_at_once`.
 
         None if the last tick with callers had several: then the caller asks `together`. Each statement takes and gives
@@ -97,7 +114,12 @@ class FreshReads:
         if not self._in_tick:
             self._running_loop().call_soon(self._end_tick)
         self._in_tick += 1
-        return self._read_at_once(rows, (rows[0][0].name,))
+        if not self._beside:
+            return self._get_at_once(rows)
+        beside, _ = self._beside.popitem()
+        read, beside.version = self._get_at_once_beside(rows, beside.row)
+        beside.sent = self._sent = self._sent + 1
+        return read
 
     async def together(self, *rows: RowName) -> list[Versioned | None]:
         """As `at_once`, by a read that all callers of this tick share; their rows are as of one moment after this
@@ -126,8 +148,7 @@ class FreshReads:
             self._answer_halves(callers)
             return
         try:
-            partitions = dict.fromkeys(name for name, _ in rows)
-            read = self._read_at_once(tuple(rows.values()), partitions)
+            read = self._read_together(rows.values())
         except Exception as error:  # noqa: BLE001 - it is the answer of whoever wanted these rows
             if len(callers) > 1:  # it may be of one caller's rows
                 self._answer_halves(callers)
@@ -144,34 +165,29 @@ class FreshReads:
         self._answer(callers[:half])
         self._answer(callers[half:])
 
-    def _read_at_once(
-        self, rows: tuple[RowName, ...], partitions: Iterable[str]
-    ) -> list[Versioned | None]:
-        """Reads rows, and those that wait beside rows of some partitions, as far as one read takes them."""
-        assert self._get_at_once is not None, "the store reads at once"
-        if not self._beside:
-            return self._get_at_once(rows)
-        found = [each for name in partitions if (each := self._beside.pop(name, None)) is not None]
-        beside = found[: ROWS_AT_ONCE_MAX - len(rows)]  # the others are read alone
-        self._sent = sent = self._sent + 1
+    def _read_together(self, rows: Collection[RowName]) -> list[Versioned | None]:
+        """Reads rows, and those that wait beside others, as far as one read takes them."""
+        room = ROWS_AT_ONCE_MAX - len(rows)
+        beside = [self._beside.popitem()[0] for _ in range(min(room, len(self._beside)))]
         read = self._get_at_once((*rows, *[each.row for each in beside]))
+        self._sent += 1
         for each in reversed(beside):
-            each.sent, each.found = sent, read.pop()
+            each.find(self._sent, read.pop())
         return read
 
-    def begin_beside(self, beside: Beside, partition: Partition) -> Begun:
-        """Requests a row, for a caller who is about to request one of another partition; both are register partitions.
+    def begin_beside(self, beside: Beside) -> Begun:
+        """Requests a register row, for a caller who is about to request one of another partition.
 
-        If the store reads together, the next read of that partition reads both, without a future: the result tells how
-        many such reads were sent before. Otherwise they are two reads, and neither waits for the other. Pass the result
-        to `found_beside`.
+        If the store reads together, the next read takes both, without a future: the result tells how many such reads
+        were sent before. Otherwise they are two reads, and neither waits for the other. Pass the result to
+        `found_beside`.
         """
-        if self._together is None:
-            return self.begin(*beside.row)
-        if len(self._beside) >= _WAITING_MAX:
-            self._beside.clear()
-        self._beside[partition.name] = beside  # another one that waits there is read alone
-        return self._sent
+        if self._is_together:
+            if len(self._beside) >= _WAITING_MAX:
+                self._beside.clear()
+            self._beside[beside] = None
+            return self._sent
+        return self.begin(*beside.row)
 
     async def found_beside(self, beside: Beside, begun: Begun) -> Versioned | None:
         """Returns the row that `begin_beside` requested, by a read that was sent after that.
@@ -182,23 +198,30 @@ class FreshReads:
         if not isinstance(begun, int):
             return await begun
         if beside.sent > begun:
-            return beside.found
-        return await self.begin(*beside.row)
+            if beside.version is None:
+                return None
+            if (known := beside.known) is not None and known.predicate == beside.version:
+                return known
+        self._beside.pop(beside, None)
+        found = await self.begin(*beside.row)
+        beside.known = found or beside.known
+        return found
 
-    async def _read(self, batch: str, rows: Sequence[RowName]) -> Sequence[Versioned | None]:
+    async def _read(self, _batch: str, rows: Sequence[RowName]) -> Sequence[Versioned | None]:
         partition = rows[0][0]  # of all rows: a batch is of one
         keys = [key for _, key in rows]
         wanted = list(dict.fromkeys(keys))
-        beside = self._beside.pop(batch, None)
-        if beside is None or self._together is None:
+        is_register = partition.kind is PartitionKind.REGISTER
+        if not self._beside or self._together is None or not is_register:
             found = await self._kv.get_many(partition, wanted)
         else:
+            beside, _ = self._beside.popitem()
             self._sent = sent = self._sent + 1
             named = rows if len(wanted) == len(rows) else [(partition, key) for key in wanted]
             found = await self._together([*named, beside.row])
             of_beside = found.pop()
             if sent > beside.sent:  # else a later read has overtaken this one
-                beside.sent, beside.found = sent, of_beside
+                beside.find(sent, of_beside)
         if len(wanted) == len(keys):
             return found
         of = dict(zip(wanted, found, strict=True))
