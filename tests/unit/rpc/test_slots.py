@@ -412,7 +412,8 @@ async def test_probes_are_answered_beside_strangers_that_fill_the_port_of_health
             CHECK, HealthCheckRequest.SerializeToString, HealthCheckResponse.FromString
         )
         with idle(hostile, CHECK, 100), idle(hostile, WATCH, 100) as watches:
-            assert await end_of(watches[-1]) is grpc.StatusCode.RESOURCE_EXHAUSTED
+            # The last ones may come when the first have been ended for being late, if the machine is slow.
+            assert await end_of(watches[16]) is grpc.StatusCode.RESOURCE_EXHAUSTED
             answer = await check(HealthCheckRequest(service=READY), timeout=10.0)
     await server.close()
     assert answer.status == HealthCheckResponse.SERVING
