@@ -50,10 +50,11 @@ cassandra-cluster:  ## Start three Cassandra nodes in the background
 cassandra-down:  ## Stop what `make cassandra` or `make cassandra-cluster` started
 	@tools/cassandra/nodes down $(DATA)/cassandra
 
-# Types are checked on one core. Meanwhile another one compiles the tests: in a new checkout each worker of pytest would
-# compile all of them for itself, at the same time as the others.
+# Types are checked on one core. Meanwhile another one makes archives of Java's classes, and compiles the tests: in a new
+# checkout each worker of pytest would compile all of them for itself, at the same time as the others.
 test: setup set-up-browser  ## Run every check and every test
-	@unset PYTHONDONTWRITEBYTECODE; $(BIN)/python -m pytest -q --collect-only > /dev/null 2>&1 & \
+	@unset PYTHONDONTWRITEBYTECODE; { $(BIN)/python -m tests.support.servers.java_archives; \
+		$(BIN)/python -m pytest -q --collect-only; } > .venv/prepared.txt 2>&1 & \
 	status=0; tools/lint || status=$$?; wait; exit $$status
 	@$(MAKE) --no-print-directory pytest ARGS="$(ARGS)"
 
