@@ -50,7 +50,12 @@ cassandra-cluster:  ## Start three Cassandra nodes in the background
 cassandra-down:  ## Stop what `make cassandra` or `make cassandra-cluster` started
 	@tools/cassandra/nodes down $(DATA)/cassandra
 
-test: setup set-up-browser lint  ## Run every check and every test
+# Types are checked on one core. Meanwhile another one makes archives of Java's classes, and compiles the tests: in a new
+# checkout each worker of pytest would compile all of them for itself, at the same time as the others.
+test: setup set-up-browser  ## Run every check and every test
+	@unset PYTHONDONTWRITEBYTECODE; { $(BIN)/python -m tests.support.servers.java_archives || true; \
+		$(BIN)/python -m pytest -q --collect-only; } > .venv/prepared.txt 2>&1 & \
+	status=0; tools/lint || status=$$?; wait; exit $$status
 	@$(MAKE) --no-print-directory pytest ARGS="$(ARGS)"
 
 .PHONY: pytest set-up-browser

@@ -6,7 +6,6 @@ from pathlib import Path
 
 import pytest
 from tests.fuzz.conftest import Budget
-from tests.fuzz.interface import served, try_operations
 
 EXAMPLES = 2
 """Of each kind, for each operation."""
@@ -14,5 +13,10 @@ EXAMPLES = 2
 
 @pytest.mark.timeout(120)
 def test_every_answer_is_one_that_the_interface_declares(tmp_path: Path, budget: Budget) -> None:
+    from tests.fuzz.interface import (
+        served,
+        try_operations,
+    )  # schemathesis: a second, in each worker
+
     with served(tmp_path) as at:
         assert try_operations(at, number=budget.seed, examples=EXAMPLES) > 100

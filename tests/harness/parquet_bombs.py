@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import pyarrow as pa
@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 
 from tarn.core.listing.rangecolumns import RANGE_SCHEMA
 
-__all__ = ["bombs_of_ranges", "one_value", "range_file"]
+__all__ = ["BOMBS", "one_value", "range_file"]
 
 LONG = 600_000
 FIRST = 4096
@@ -52,36 +52,50 @@ def range_file(columns: Mapping[str, pa.Array], **options: Any) -> bytes:
     return body
 
 
-def bombs_of_ranges() -> dict[str, bytes]:
-    """Files of ranges, by what is wrong."""
-    long = "b" * LONG
-    short_then_long = pa.DictionaryArray.from_arrays(
-        pa.array([0] * FIRST + [1] * FIRST, pa.int32()), pa.array(["s", long])
+def _short_rows_then_long_ones() -> bytes:
+    """The first rows are short: a probe of them says nothing about the others."""
+    return _as_strings(
+        pa.DictionaryArray.from_arrays(
+            pa.array([0] * FIRST + [1] * FIRST, pa.int32()), pa.array(["s", "b" * LONG])
+        )
     )
-    repeated = pa.array([long] * 400)
+
+
+def _texts_that_repeat_a_long_one() -> bytes:
+    """Each text repeats all bytes of the one before."""
+    return range_file(
+        {"path": pa.array(["b" * LONG] * 400)},
+        use_dictionary=False,
+        column_encoding={"path": "DELTA_BYTE_ARRAY"},
+    )
+
+
+def _one_row_of_many_pairs() -> bytes:
+    """One row holds all pairs, so no number of rows bounds them."""
     pairs = pa.MapArray.from_arrays(
         pa.array([0, 200_000], pa.int32()),
         pa.repeat(pa.scalar("k"), 200_000),
         pa.repeat(pa.scalar("v" * 2000), 200_000),
     )
+    return range_file({"metadata": pairs, "path": pa.array(["a"])})
+
+
+def _content_type_of_60_kb_in_every_row() -> bytes:
+    """The file has the text once; the packed rows would have it in each row."""
     types = pa.DictionaryArray.from_arrays(
         pa.array([0] * ROWS, pa.int32()), pa.array(["t" * 60_000])
     )
-    order = [f"{row:06d}" for row in range(ROWS)]
-    return {
-        # The first rows are short: a probe of them says nothing about the others.
-        "short-rows-then-long-ones": _as_strings(short_then_long),
-        # Each text repeats all bytes of the one before.
-        "texts-that-repeat-a-long-one": range_file(
-            {"path": repeated}, use_dictionary=False, column_encoding={"path": "DELTA_BYTE_ARRAY"}
-        ),
-        # One row holds all pairs, so no number of rows bounds them.
-        "one-row-of-many-pairs": range_file({"metadata": pairs, "path": pa.array(["a"])}),
-        # The file has the text once; the packed rows would have it in each row.
-        "content-type-of-60-kb-in-every-row": range_file(
-            {"path": pa.array(order), "content_type": types}
-        ),
-    }
+    paths = pa.array([f"{row:06d}" for row in range(ROWS)])
+    return range_file({"path": paths, "content_type": types})
+
+
+BOMBS: Mapping[str, Callable[[], bytes]] = {
+    "short-rows-then-long-ones": _short_rows_then_long_ones,
+    "texts-that-repeat-a-long-one": _texts_that_repeat_a_long_one,
+    "one-row-of-many-pairs": _one_row_of_many_pairs,
+    "content-type-of-60-kb-in-every-row": _content_type_of_60_kb_in_every_row,
+}
+"""Makers of files of ranges, by what is wrong. Making one takes a second."""
 
 
 def _as_strings(paths: pa.DictionaryArray) -> bytes:

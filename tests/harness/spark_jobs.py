@@ -12,10 +12,21 @@ from typing import Any
 
 from running_tarn import BIN, RunningTarn, clean_environment
 from slowness import scaled
+from tests.support.servers.java_archives import spark_options
 
-__all__ = ["as_admin", "assert_nothing_is_left", "driver", "jars_of", "run_job", "set_up"]
+__all__ = [
+    "QUICK_JAVA",
+    "as_admin",
+    "assert_nothing_is_left",
+    "driver",
+    "jars_of",
+    "run_job",
+    "set_up",
+]
 
 ROOT = Path(__file__).parents[2]
+QUICK_JAVA = " ".join(("-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", *spark_options()))
+"""Options of a Java that starts quickly: compiling code well takes longer than running it."""
 
 
 def set_up(part: str) -> str:
@@ -92,7 +103,7 @@ def run_job(
             cwd=folder,
             env=clean_environment(
                 JAVA_HOME=java.stdout.strip(),
-                JDK_JAVA_OPTIONS="-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",  # quick to start
+                JDK_JAVA_OPTIONS=QUICK_JAVA,
                 SPARK_LOCAL_IP="127.0.0.1",
                 PYTHONPATH=str(ROOT / "jobs"),  # for interpreters without Tarn
                 **(environment or {}),

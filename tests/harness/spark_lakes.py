@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from collected_lake import CollectedLake
 from pyspark.sql import SparkSession
+from spark_jobs import QUICK_JAVA
 from tests.support.clock import RestlessClock
 
 from tarn.block.opening import BlockPlace
@@ -20,8 +21,7 @@ __all__ = ["SMALL_SESSION", "SPARK_HERE", "local_lake", "local_place", "spark_se
 
 SMALL_SESSION = {
     "spark.driver.memory": "1g",
-    # Compiling code would take longer than running it.
-    "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+    "spark.driver.extraJavaOptions": QUICK_JAVA,
     "spark.sql.codegen.wholeStage": "false",
     "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }

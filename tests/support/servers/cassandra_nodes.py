@@ -24,6 +24,8 @@ from string import Template
 from types import FrameType
 from typing import IO, Self
 
+from tests.support.servers.java_archives import cassandra_options
+
 __all__ = ["CassandraNodes", "CassandraNodesError"]
 
 _TOOLS = Path(__file__).parents[3] / "tools"
@@ -97,7 +99,7 @@ class CassandraNodes:
         behind_proxies: the nodes tell clients to connect to `advertised`, where a proxy must forward
             connections (`tests.support.faults.tcp_proxy`).
         settings: additional lines of cassandra.yaml.
-        jvm: additional options of the JVM; they override those for tests.
+        jvm: additional options of the JVM; they override those for tests. Without any, an archive of classes is used.
     """
 
     LOCAL_DATACENTER = "datacenter1"
@@ -183,6 +185,12 @@ class CassandraNodes:
         process.kill()
         process.wait(_STOP_SECONDS)
 
+    def end(self, index: int, seconds: float) -> int:
+        """Asks a node to end, and waits so long for it; returns its exit status."""
+        process = self._processes.pop(index)
+        process.terminate()
+        return process.wait(seconds)
+
     def move(self, index: int, address: str) -> None:
         """Gives a killed node another address, as a pod of Kubernetes gets at each start."""
         self._addresses = [address if n == index else old for n, old in enumerate(self._addresses)]
@@ -257,7 +265,7 @@ def _command(folder: Path, jvm: Sequence[str]) -> list[str]:
         # The kernel kills the node when the thread that started it ends.
         *("setpriv", "--pdeathsig", "KILL", str(java)),
         *_JVM,
-        *jvm,
+        *(jvm or cassandra_options()),
         *(f"--add-exports={name}=ALL-UNNAMED" for name in _EXPORTS),
         *(f"--add-opens={name}=ALL-UNNAMED" for name in _OPENS),
         f"-javaagent:{agent}",

@@ -71,15 +71,16 @@ DRIVER = "spark-executors"
 every_overlay = pytest.mark.parametrize("overlay", OVERLAYS)
 
 
-def containers() -> list[Any]:
+every_folder = pytest.mark.parametrize("folder", [*OVERLAYS, *JOBS])
+
+
+def containers(folder: str) -> list[tuple[Any, Any]]:
+    """Returns every container of an overlay or of a job, each behind its pod."""
     return [
-        pytest.param(pod, container, id=f"{overlay}-{name}-{container['name']}")
-        for overlay, name, pod in pod_specs()
+        (pod, container)
+        for pod in pod_specs(folder)
         for container in [*pod.get("initContainers", ()), *pod["containers"]]
     ]
-
-
-every_container = pytest.mark.parametrize(("pod", "container"), containers())
 
 
 def environment(overlay: str, name: str) -> dict[str, str]:
@@ -103,9 +104,9 @@ def configuration(overlay: str, name: str, tmp_path: Path) -> Config:
     return load(None, {"HOME": "/tmp", **variables})
 
 
-@pytest.mark.parametrize("overlay", [*OVERLAYS, *JOBS])
-def test_every_object_is_valid(overlay: str) -> None:
-    for each in objects(overlay):
+@every_folder
+def test_every_object_is_valid(folder: str) -> None:
+    for each in objects(folder):
         if is_custom(each):
             validate_custom(each)
         else:
@@ -166,38 +167,41 @@ def test_the_namespace_admits_only_restricted_pods(overlay: str) -> None:
     assert {each["metadata"]["namespace"] for each in others} == {namespace["metadata"]["name"]}
 
 
-@every_container
-def test_containers_have_no_rights(pod: dict[str, Any], container: dict[str, Any]) -> None:
-    of_pod, own = pod["securityContext"], container["securityContext"]
-    assert of_pod["runAsNonRoot"] is True
-    assert f"{of_pod['runAsUser']}:{of_pod['runAsGroup']}" == IMAGES["user"]
-    assert of_pod["seccompProfile"] == {"type": "RuntimeDefault"}
-    assert own["allowPrivilegeEscalation"] is False
-    assert own["readOnlyRootFilesystem"] is True
-    assert own["capabilities"] == {"drop": ["ALL"]}
-    assert not own.get("privileged")
-    # Only the driver of Spark talks to the API server, as an account of its own.
-    assert pod["automountServiceAccountToken"] is (pod.get("serviceAccountName") == DRIVER)
-    assert pod["enableServiceLinks"] is False
-    assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys()
-    assert not any("hostPath" in volume for volume in pod.get("volumes", ()))
+@every_folder
+def test_containers_have_no_rights(folder: str) -> None:
+    for pod, container in containers(folder):
+        name, of_pod, own = container["name"], pod["securityContext"], container["securityContext"]
+        assert of_pod["runAsNonRoot"] is True, name
+        assert f"{of_pod['runAsUser']}:{of_pod['runAsGroup']}" == IMAGES["user"], name
+        assert of_pod["seccompProfile"] == {"type": "RuntimeDefault"}, name
+        assert own["allowPrivilegeEscalation"] is False, name
+        assert own["readOnlyRootFilesystem"] is True, name
+        assert own["capabilities"] == {"drop": ["ALL"]}, name
+        assert not own.get("privileged"), name
+        # Only the driver of Spark talks to the API server, as an account of its own.
+        is_driver = pod.get("serviceAccountName") == DRIVER
+        assert pod["automountServiceAccountToken"] is is_driver, name
+        assert pod["enableServiceLinks"] is False, name
+        assert not {"hostNetwork", "hostPID", "hostIPC"} & pod.keys(), name
+        assert not any("hostPath" in volume for volume in pod.get("volumes", ())), name
 
 
-@every_container
-def test_process_1_ends_on_sigterm(pod: dict[str, Any], container: dict[str, Any]) -> None:
+@every_folder
+def test_process_1_ends_on_sigterm(folder: str) -> None:
     """The kernel drops the signal for a process 1 without a handler: Python and shells have none."""
-    assert pod
-    image = image_name(container["image"])
-    if image not in IMAGES["images"]:
-        pytest.skip("not our image")
-    command = container.get("command") or IMAGES["images"][image]["entrypoint"]
-    has_handler = image in SERVICES and "command" not in container
-    becomes_another = command in (
-        ["/bin/bash", "/etc/cassandra/start"],
-        ["/bin/bash", "/opt/spark/start"],
-    )
-    is_trapped = "trap " in command[-1] and " TERM" in command[-1]
-    assert command[0] == "/usr/bin/tini" or has_handler or becomes_another or is_trapped
+    for _, container in containers(folder):
+        image = image_name(container["image"])
+        if image not in IMAGES["images"]:
+            continue  # not ours
+        command = container.get("command") or IMAGES["images"][image]["entrypoint"]
+        has_handler = image in SERVICES and "command" not in container
+        becomes_another = command in (
+            ["/bin/bash", "/etc/cassandra/start"],
+            ["/bin/bash", "/opt/spark/start"],
+        )
+        is_trapped = "trap " in command[-1] and " TERM" in command[-1]
+        is_tini = command[0] == "/usr/bin/tini"
+        assert is_tini or has_handler or becomes_another or is_trapped, container["name"]
     assert "tini" in IMAGES["debian"]
 
 
@@ -215,7 +219,7 @@ def test_what_the_starting_scripts_become_ends_on_sigterm() -> None:
 
 def test_up_keeps_its_data_in_a_folder_of_its_own() -> None:
     """The folder of a volume belongs to root and is open to a group; `tarn up` refuses to keep secrets there."""
-    each = [container for _, _, pod in pod_specs() for container in pod["containers"]]
+    each = [container for folder in [*OVERLAYS, *JOBS] for _, container in containers(folder)]
     running_up = [container for container in each if "up" in container.get("args", ())]
     assert running_up
     for container in running_up:
@@ -225,14 +229,14 @@ def test_up_keeps_its_data_in_a_folder_of_its_own() -> None:
         assert any(folder.startswith(f"{mount}/") for mount in mounts)
 
 
-@every_container
-def test_containers_have_limits(pod: dict[str, Any], container: dict[str, Any]) -> None:
-    resources = container["resources"]
-    for kind in ("requests", "limits"):
-        assert {"cpu", "memory"} <= resources[kind].keys()
-    for volume in pod.get("volumes", ()):
-        if "emptyDir" in volume:
-            assert "sizeLimit" in volume["emptyDir"], volume["name"]
+@every_folder
+def test_containers_have_limits(folder: str) -> None:
+    for pod, container in containers(folder):
+        for kind in ("requests", "limits"):
+            assert {"cpu", "memory"} <= container["resources"][kind].keys(), container["name"]
+        for volume in pod.get("volumes", ()):
+            if "emptyDir" in volume:
+                assert "sizeLimit" in volume["emptyDir"], volume["name"]
 
 
 @every_overlay
@@ -402,7 +406,7 @@ def test_the_bucket_is_reached_by_tls(overlay: str, tmp_path: Path) -> None:
             assert env[f"TARN_GATEWAYS_S3_TLS_{part}"] == f"{mounts['endpoint']}/{file}"
 
 
-@pytest.mark.parametrize("folder", [*OVERLAYS, *JOBS])
+@every_folder
 def test_nothing_speaks_s3_without_tls(folder: str) -> None:
     """In no variable, command or setting of any object. Spans are no S3 (docs/operate/metrics.md), nor are queries."""
     text = yaml.safe_dump_all(objects(folder))
