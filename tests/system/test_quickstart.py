@@ -84,8 +84,8 @@ def test_what_it_prints_leads_to_the_web_interface_and_the_api(data: Path) -> No
     browser = build_opener(HTTPCookieProcessor(CookieJar()))
     browser.addheaders = [("Accept", "text/html"), ("Sec-Fetch-Site", "same-origin")]
     with browser.open(web, timeout=60) as answer:
-        page = html.document_fromstring(answer.read(), base_url=answer.url)
-    [form] = page.xpath("//form[.//input[@type='password']]")
+        page: html.HtmlElement = html.document_fromstring(answer.read(), base_url=answer.url)
+    [form] = [each for each in page.forms if "secret" in each.fields]
     fields = dict(form.fields) | {"key": key, "secret": secret}
     signing_in = urlencode(fields).encode()
     with browser.open(urljoin(web, form.action), signing_in, timeout=60) as answer:

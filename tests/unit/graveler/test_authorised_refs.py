@@ -258,12 +258,12 @@ async def test_a_merge_needs_read_permission_for_its_source_and_write_for_its_br
         assert await reason_of(graveler.find_merge_base(eve, "lake", ref, SANDBOX)) is denied
         assert await reason_of(graveler.cherry_pick(eve, "lake", SANDBOX, ref)) is denied
         assert await reason_of(graveler.revert(eve, "lake", SANDBOX, ref)) is denied
-        asked = {"repository_id": "lake", "branch_id": SANDBOX, "ref": ref}
-        revert = graveler.start_revert(eve, merge_pb.RevertRequest(**asked))
+        wish: Any = {"repository_id": "lake", "branch_id": SANDBOX, "ref": ref}
+        revert = graveler.start_revert(eve, merge_pb.RevertRequest(**wish))
         assert await reason_of(revert) is denied
-        since = merge_pb.RevertRequest(**{**asked, "ref": SANDBOX, "since_ref": ref})
+        since = merge_pb.RevertRequest(**{**wish, "ref": SANDBOX, "since_ref": ref})
         assert await reason_of(graveler.start_revert(eve, since)) is denied
-        pick = graveler.start_cherry_pick(eve, merge_pb.CherryPickRequest(**asked))
+        pick = graveler.start_cherry_pick(eve, merge_pb.CherryPickRequest(**wish))
         assert await reason_of(pick) is denied
         move = graveler.move_branch(eve, "lake", SANDBOX, ref, expected_commit_id=secrets)
         assert await reason_of(move) is denied

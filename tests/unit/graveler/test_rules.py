@@ -291,7 +291,7 @@ async def test_all_other_changes_are_refused_at_once_by_every_replica(service: S
         await protect(service, pb.Protection(pattern="*", blocked=kinds))
         graveler, admin = other.graveler, other.admin
         head = "0" * 64
-        asked = {"repository_id": "lake", "branch_id": "dev", "ref": "main"}
+        asked: Any = {"repository_id": "lake", "branch_id": "dev", "ref": "main"}
         for work in (
             graveler.create_commit(admin, "lake", "dev", "m"),
             graveler.merge(admin, "lake", "main", "dev"),
