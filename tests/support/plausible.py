@@ -10,7 +10,7 @@ from google.protobuf.message_factory import GetMessageClass
 
 __all__ = ["NESTED", "request_of"]
 
-NESTED = ("merge", "preview", "commit")
+NESTED = ("merge", "preview", "commit", "revert", "cherry_pick")
 """Fields that hold a request of another rpc."""
 
 

@@ -43,6 +43,7 @@ class MergeClient(RpcClient):
         squash: bool = False,
         allow_empty: bool = False,
         fast_forward_only: bool = False,
+        expected_commit_id: str = "",
     ) -> commit_pb.Commit:
         """Merges the commit of a ref into a branch; returns the new head.
 
@@ -58,6 +59,7 @@ class MergeClient(RpcClient):
             squash: make a commit with one parent, the former head.
             allow_empty: make a merge commit even if there is nothing to merge.
             fast_forward_only: move the branch to the source's commit; make no commit.
+            expected_commit_id: the head that the branch must have, such as that of a preview; empty: any.
 
         Raises:
             TarnError: FAILED_PRECONDITION with NOTHING_TO_MERGE, BRANCH_DIRTY or NOT_FAST_FORWARD; MERGE_CONFLICT.
@@ -73,6 +75,7 @@ class MergeClient(RpcClient):
             squash=squash,
             allow_empty=allow_empty,
             fast_forward_only=fast_forward_only,
+            expected_commit_id=expected_commit_id,
         )
         return await self.merge_as(call, request)
 
@@ -255,6 +258,7 @@ class MergeClient(RpcClient):
         choices: Sequence[pb.ConflictChoice] = (),
         default_side: pb.MergeSide = pb.MERGE_SIDE_UNSPECIFIED,
         allow_empty: bool = False,
+        expected_commit_id: str = "",
     ) -> commit_pb.Commit:
         """Undoes the changes of one commit by a new commit; returns the new commit.
 
@@ -269,6 +273,7 @@ class MergeClient(RpcClient):
             choices: see the class; the source is the commit's parent.
             default_side: see the class.
             allow_empty: commit even if the branch lacks all changes of the commit.
+            expected_commit_id: the head that the branch must have, such as that of a preview; empty: any.
 
         Raises:
             TarnError: FAILED_PRECONDITION with NOTHING_TO_COMMIT or BRANCH_DIRTY; MERGE_CONFLICT; INVALID if the
@@ -284,6 +289,7 @@ class MergeClient(RpcClient):
             choices=choices,
             default_side=default_side,
             allow_empty=allow_empty,
+            expected_commit_id=expected_commit_id,
         )
         answer = await self._merge_service.Revert(request, call)
         return answer.commit
@@ -303,6 +309,7 @@ class MergeClient(RpcClient):
         choices: Sequence[pb.ConflictChoice] = (),
         default_side: pb.MergeSide = pb.MERGE_SIDE_UNSPECIFIED,
         allow_empty: bool = False,
+        expected_commit_id: str = "",
     ) -> pb.RevertResponse:
         """Undoes a range of commits, newest first; all become visible together, or none.
 
@@ -321,6 +328,7 @@ class MergeClient(RpcClient):
             choices: see the class; the source is the parent of the undone commit.
             default_side: see the class.
             allow_empty: commit even where the branch lacks all changes of a commit; otherwise it is passed over.
+            expected_commit_id: the head that the branch must have, such as that of a preview; empty: any.
 
         Returns:
             `commit`, the new head, and `reverted_commit_ids`, newest first.
@@ -340,6 +348,7 @@ class MergeClient(RpcClient):
             choices=choices,
             default_side=default_side,
             allow_empty=allow_empty,
+            expected_commit_id=expected_commit_id,
         )
         return await self._merge_service.Revert(request, call)
 
@@ -356,6 +365,7 @@ class MergeClient(RpcClient):
         choices: Sequence[pb.ConflictChoice] = (),
         default_side: pb.MergeSide = pb.MERGE_SIDE_UNSPECIFIED,
         allow_empty: bool = False,
+        expected_commit_id: str = "",
     ) -> commit_pb.Commit:
         """Applies the changes of one commit to a branch by a new commit; returns the new commit.
 
@@ -370,6 +380,7 @@ class MergeClient(RpcClient):
             choices: see the class; the source is the commit.
             default_side: see the class.
             allow_empty: commit even if the branch has all changes of the commit.
+            expected_commit_id: the head that the branch must have, such as that of a preview; empty: any.
 
         Raises:
             TarnError: as `revert`.
@@ -384,6 +395,7 @@ class MergeClient(RpcClient):
             choices=choices,
             default_side=default_side,
             allow_empty=allow_empty,
+            expected_commit_id=expected_commit_id,
         )
         answer = await self._merge_service.CherryPick(request, call)
         return answer.commit

@@ -794,6 +794,7 @@ class Operations(Calls):
         squash: bool = False,
         allow_empty: bool = False,
         fast_forward_only: bool = False,
+        expected_commit_id: str = "",
     ) -> Commit:
         """Merges the commit of a ref into a branch; returns the new head.
 
@@ -808,6 +809,7 @@ class Operations(Calls):
             squash: make a commit with one parent, the former head.
             allow_empty: make a merge commit even if there is nothing to merge.
             fast_forward_only: move the branch to the source's commit; make no commit.
+            expected_commit_id: the head that the branch must have, such as that of a preview; empty: any.
 
         Raises:
             NothingToMergeError: the branch contains the source already, and `allow_empty` is False.
@@ -826,6 +828,7 @@ class Operations(Calls):
                 squash=squash,
                 allow_empty=allow_empty,
                 fast_forward_only=fast_forward_only,
+                expected_commit_id=expected_commit_id,
             )
         )
 
@@ -955,6 +958,7 @@ class Operations(Calls):
         choices: Sequence[Choice] = (),
         default_side: Side | None = None,
         allow_empty: bool = False,
+        expected_commit_id: str = "",
     ) -> Commit:
         """Undoes the changes of one commit by a new commit, which it returns.
 
@@ -968,6 +972,7 @@ class Operations(Calls):
             choices: see the class; the source is the commit's parent.
             default_side: see the class.
             allow_empty: commit even if the branch lacks all changes of the commit.
+            expected_commit_id: the head that the branch must have, such as that of a preview; empty: any.
 
         Raises:
             NothingToCommitError: the branch lacks all changes of the commit, and `allow_empty` is False.
@@ -985,6 +990,7 @@ class Operations(Calls):
                 choices=_choices(choices),
                 default_side=_side(default_side),
                 allow_empty=allow_empty,
+                expected_commit_id=expected_commit_id,
             )
         )
 
@@ -1002,6 +1008,7 @@ class Operations(Calls):
         choices: Sequence[Choice] = (),
         default_side: Side | None = None,
         allow_empty: bool = False,
+        expected_commit_id: str = "",
     ) -> RevertedRange:
         """Undoes up to 100 commits, newest first; all of it becomes visible together, or nothing.
 
@@ -1019,6 +1026,7 @@ class Operations(Calls):
             choices: see the class; the source is the parent of the undone commit.
             default_side: see the class.
             allow_empty: commit even where the branch lacks all changes of a commit; otherwise it is passed over.
+            expected_commit_id: the head that the branch must have, such as that of a preview; empty: any.
         """
         if not since_ref:
             raise ValueError("since_ref is empty; to undo one commit, call revert")
@@ -1035,6 +1043,7 @@ class Operations(Calls):
             choices=_choices(choices),
             default_side=_side(default_side),
             allow_empty=allow_empty,
+            expected_commit_id=expected_commit_id,
         )
         return RevertedRange(Commit.of(sent.commit), tuple(sent.reverted_commit_ids))
 
@@ -1050,6 +1059,7 @@ class Operations(Calls):
         choices: Sequence[Choice] = (),
         default_side: Side | None = None,
         allow_empty: bool = False,
+        expected_commit_id: str = "",
     ) -> Commit:
         """Applies the changes of one commit to a branch by a new commit, which it returns.
 
@@ -1067,6 +1077,7 @@ class Operations(Calls):
                 choices=_choices(choices),
                 default_side=_side(default_side),
                 allow_empty=allow_empty,
+                expected_commit_id=expected_commit_id,
             )
         )
 
@@ -1085,6 +1096,7 @@ class Operations(Calls):
         squash: bool = False,
         allow_empty: bool = False,
         fast_forward_only: bool = False,
+        expected_commit_id: str = "",
         task_id: str = "",
     ) -> Task:
         """Starts a merge as a task; other arguments as of `merge`.
@@ -1103,6 +1115,7 @@ class Operations(Calls):
             squash=squash,
             allow_empty=allow_empty,
             fast_forward_only=fast_forward_only,
+            expected_commit_id=expected_commit_id,
         )
         return Task.of(await self.graveler.start_merge(self.call(), request, task_id=task_id))
 

@@ -98,6 +98,32 @@ class TaskClient(RpcClient):
         )
         return (await self._task_service.StartPullRequestMerge(request, call)).task
 
+    async def start_revert(
+        self,
+        call: Call,
+        revert: merge_pb.RevertRequest,
+        *,
+        task_id: str = "",
+        timeout_ms: int = 0,
+    ) -> pb.Task:
+        """Starts a revert; returns its task. Arguments and errors as for `start_merge`."""
+        request = pb.StartRevertRequest(task_id=task_id, revert=revert, timeout_ms=timeout_ms)
+        return (await self._task_service.StartRevert(request, call)).task
+
+    async def start_cherry_pick(
+        self,
+        call: Call,
+        cherry_pick: merge_pb.CherryPickRequest,
+        *,
+        task_id: str = "",
+        timeout_ms: int = 0,
+    ) -> pb.Task:
+        """Starts a cherry-pick; returns its task. Arguments and errors as for `start_merge`."""
+        request = pb.StartCherryPickRequest(
+            task_id=task_id, cherry_pick=cherry_pick, timeout_ms=timeout_ms
+        )
+        return (await self._task_service.StartCherryPick(request, call)).task
+
     async def start_once(
         self,
         start: Callable[[], Awaitable[pb.Task]],

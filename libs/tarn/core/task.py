@@ -77,6 +77,8 @@ class TaskKind(enum.Enum):
     PREVIEW = "preview"
     COMMIT = "commit"
     PULL_REQUEST_MERGE = "pull_request_merge"
+    REVERT = "revert"
+    CHERRY_PICK = "cherry_pick"
 
 
 class TaskState(enum.Enum):

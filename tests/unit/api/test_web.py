@@ -274,8 +274,10 @@ async def test_a_change_whose_answer_was_lost_is_not_called_refused(
         raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, "the answer was lost")
 
     monkeypatch.setattr(user.rest.service.graveler, "start_commit", lost)
+    monkeypatch.setattr("tarn.client.tasks._START_TRIES", 1)
     answer = await user.post(f"{LAKE}/commit", {"branch": "main", "message": "m"})
     assert answer.status == 500
+    assert b"the tasks of the repository list it as" in answer.body
     assert b"it may have been done" in answer.body
     assert b"Nothing was changed" not in answer.body
 

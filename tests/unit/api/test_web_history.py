@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import asyncio
+from typing import Any
 from urllib.parse import urlencode
 
 import pytest
 from rest_service import Answer
+from slowness import scaled
 from web_pages import WebPage, WebUser
 
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.printable import printable
 from tarn_api.web.links import to_repository
 from tarn_proto.graveler.v1 import diff_service_pb2 as pb
@@ -110,9 +114,9 @@ async def test_a_day_of_the_log_is_included(user: WebUser) -> None:
     assert page.rows() == [["No commit fits the filters."]]
 
 
-async def commit_of(user: WebUser, message: str) -> str:
-    await put(user, "a", message.encode())
-    return await commit(user, message)
+async def commit_of(user: WebUser, message: str, branch: str = "main") -> str:
+    await put(user, "a", message.encode(), branch)
+    return await commit(user, message, branch)
 
 
 @pytest.mark.parametrize("day", ["yesterday", "2 days ago", "2026-13-01", "3", "9999-12-31"])
@@ -218,7 +222,7 @@ async def test_a_merge_is_compared_with_each_parent(user: WebUser) -> None:
     assert page.rows("Changes")[0][:2] == ["changed", "a"]
 
 
-async def ends(user: WebUser, answer: Answer) -> WebPage:
+async def ends(user: WebUser, answer: Answer, branch: str = "main") -> WebPage:
     """The page of the task to which a form has led, once the task has ended."""
     assert answer.status == 303
     target = answer.headers["location"]
@@ -227,7 +231,7 @@ async def ends(user: WebUser, answer: Answer) -> WebPage:
     await service.graveler.wait_task(service.admin, "lake", task, timeout_ms=10_000)
     page = await user.page(target)
     assert "succeeded" in page.text
-    assert page.root.xpath(f"//a[contains(@href, '{await head_of(user)}')]")
+    assert page.root.xpath(f"//a[contains(@href, '{await head_of(user, branch)}')]")
     # Whoever left it finds it again.
     assert target in (await user.page(f"{LAKE}/tasks")).links
     return page
@@ -257,6 +261,63 @@ async def test_work_that_takes_long_leads_to_its_task(
     page = await ends(user, await user.post(action, fields))
     assert "Kindmerge of a pull request" in page.text
     assert "Merged by" in (await user.page(request)).text
+
+
+@pytest.mark.parametrize("kind", ["revert", "cherry-pick"])
+async def test_a_revert_and_a_pick_that_take_long_lead_to_their_task(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """With the conflicts that the preview let the person decide."""
+    await commit_of(user, "1")
+    second = await commit_of(user, "2")
+    await user.post(f"{LAKE}/branches", {"name": "dev", "source": "main~1"})
+    branch = "main" if kind == "revert" else "dev"
+    await commit_of(user, "3", branch)
+    monkeypatch.setattr("tarn_api.web.starting._WAIT_MS", 0)
+    page = await preview_of(user, second, f"Preview the {kind}", branch=branch)
+    fields = page.form_of(kind.capitalize()) | {"winner:a": "source"}
+    page = await ends(user, await user.post(fields.pop("action"), fields), branch)
+    assert f"Kind{kind}" in page.text
+    assert await read(user, "a", branch) == (b"1" if kind == "revert" else b"2")
+
+
+@pytest.mark.parametrize("kind", ["revert", "cherry_pick"])
+async def test_a_start_whose_answer_is_lost_makes_one_commit(
+    user: WebUser, monkeypatch: pytest.MonkeyPatch, kind: str
+) -> None:
+    """The service sends it again; so does a person, who is told that the branch has another commit by now."""
+    await commit_of(user, "1")
+    second = await commit_of(user, "2")
+    await user.post(f"{LAKE}/branches", {"name": "dev", "source": "main~1"})
+    branch, button = ("main", "Revert") if kind == "revert" else ("dev", "Cherry-pick")
+    page = await preview_of(user, second, f"Preview the {button.lower()}", branch=branch)
+    before = await head_of(user, branch)
+    start = getattr(user.rest.service.graveler, f"start_{kind}")
+    ids: list[str] = []
+    is_lost = asyncio.Event()
+
+    async def losing(*given: Any, **options: Any) -> Any:
+        task = await start(*given, **options)
+        ids.append(options["task_id"])
+        if len(ids) == 1:
+            is_lost.set()
+            raise TarnError(Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, "the answer was lost")
+        return task
+
+    monkeypatch.setattr(user.rest.service.graveler, f"start_{kind}", losing)
+    async with asyncio.timeout(scaled(10)), asyncio.TaskGroup() as group:
+        group.create_task(sent(user, page, button))
+        await is_lost.wait()
+        user.rest.service.clock.advance(1)  # its pause before the second attempt
+    assert (len(ids), len(set(ids))) == (2, 1)
+    fields = page.form_of(button)
+    assert (await user.post(fields.pop("action"), fields)).status == 409
+    log = (await user.page(f"{LAKE}/commits?ref={branch}")).rows()
+    assert len(log) == (4 if kind == "revert" else 3), "and the first commit of the repository"
+    page = await user.page(f"{LAKE}/commits/{await head_of(user, branch)}")
+    assert page.root.xpath(f"//dd/a[contains(@href, '{before}')]"), (
+        "it follows the head of the preview"
+    )
 
 
 async def test_branches_and_tags_are_made_at_a_commit(user: WebUser) -> None:

@@ -346,6 +346,7 @@ async def test_a_merge_whose_answer_was_lost_is_not_called_refused(
     await asked(ann)
     page = await ann.page(FIRST)
     monkeypatch.setattr(ann.rest.service.graveler, "start_pull_request_merge", lost)
+    monkeypatch.setattr("tarn.client.tasks._START_TRIES", 1)
     answer = await send(ann, page, "merge")
     assert answer.status == 500
     assert b"it may have been done" in answer.body

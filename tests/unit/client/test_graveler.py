@@ -298,6 +298,10 @@ async def ask_for_tasks(client: GravelerClient, call: Call) -> None:
     await client.start_preview(call, preview, task_id="t", timeout_ms=5)
     wish = commit_service_pb2.CreateCommitRequest(repository_id="repo", branch_id="main")
     await client.start_commit(call, wish, task_id="t", timeout_ms=5)
+    revert = merge_service_pb2.RevertRequest(repository_id="repo", branch_id="dev", ref="main")
+    await client.start_revert(call, revert, task_id="t", timeout_ms=5)
+    pick = merge_service_pb2.CherryPickRequest(repository_id="repo", branch_id="dev", ref="main")
+    await client.start_cherry_pick(call, pick, task_id="t", timeout_ms=5)
     asked = pull_request_service_pb2.MergePullRequestRequest(repository_id="repo")
     await client.start_pull_request_merge(call, asked, task_id="t", timeout_ms=5)
     await client.get_task(call, "repo", "t")
@@ -308,12 +312,14 @@ async def ask_for_tasks(client: GravelerClient, call: Call) -> None:
 
 async def ask_for_merges(client: GravelerClient, call: Call) -> None:
     flags: Any = {"squash": True, "allow_empty": True, "fast_forward_only": True}
+    flags["expected_commit_id"] = "c"
     await client.merge(call, "repo", "main", "dev", **DECIDED, **WRITTEN, **flags)
     await client.preview_merge(call, "repo", "main", "dev", **DECIDED, after="a", page_size=2)
     pick: Any = {"is_revert": True, "parent_number": 1, "page_size": 2}
     await client.preview_pick(call, "repo", "main", "dev", **pick)
     await client.find_merge_base(call, "repo", "main", "dev")
     options: Any = {**DECIDED, **WRITTEN, "parent_number": 1, "allow_empty": True}
+    options["expected_commit_id"] = "c"
     await client.create_merge_branch(
         call, "repo", "try", "main", "dev", **DECIDED, **WRITTEN, allow_empty=True
     )

@@ -26,6 +26,7 @@ _MERGING: dict[str, Any] = {
     "default_side": Side.SOURCE,
     "allow_empty": True,
 }
+_CHANGING: dict[str, Any] = {**_MERGING, "expected_commit_id": "ab" * 32}
 _PART: dict[str, Any] = {"prefix": "raw/", "page_size": 7}
 _RULE = Protection("main", frozenset({ChangeKind.WRITE}), ("ann",), ("Admin",))
 
@@ -86,7 +87,7 @@ CASES: dict[str, tuple[Callable[[AsyncClient], Awaitable[object]], set[str]]] = 
     ),
     "RestoreBranch": (lambda t: t.restore_branch("lake", "dev"), set()),
     "Merge": (
-        lambda t: t.merge("lake", "main", "dev", squash=True, fast_forward_only=True, **_MERGING),
+        lambda t: t.merge("lake", "main", "dev", squash=True, fast_forward_only=True, **_CHANGING),
         set(),
     ),
     "CreateMergeBranch": (
@@ -94,17 +95,17 @@ CASES: dict[str, tuple[Callable[[AsyncClient], Awaitable[object]], set[str]]] = 
         set(),
     ),
     "Revert": (
-        lambda t: t.revert("lake", "main", "dev", parent_number=2, **_MERGING),
+        lambda t: t.revert("lake", "main", "dev", parent_number=2, **_CHANGING),
         {"since_ref", "squash"},
     ),
     "Revert of a range": (
         lambda t: t.revert_range(
-            "lake", "main", "v1", "dev", squash=True, parent_number=1, **_MERGING
+            "lake", "main", "v1", "dev", squash=True, parent_number=1, **_CHANGING
         ),
         set(),
     ),
     "CherryPick": (
-        lambda t: t.cherry_pick("lake", "main", "dev", parent_number=2, **_MERGING),
+        lambda t: t.cherry_pick("lake", "main", "dev", parent_number=2, **_CHANGING),
         set(),
     ),
     "GetSettings": (lambda t: t.get_settings("lake"), set()),

@@ -31,6 +31,7 @@ from tarn_graveler.graph.walk import LISTED
 from tarn_graveler.handlers.log import said_position
 from tarn_graveler.views.log import Position
 from tarn_proto.graveler.v1 import entry_service_pb2
+from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
 from tarn_proto.graveler.v1.collection_service_pb2 import COLLECTION_PHASE_MARK
 from tarn_proto.graveler.v1.merge_service_pb2 import PreviewMergeRequest
 
@@ -206,7 +207,7 @@ async def test_every_ref_of_every_request_is_authorised(service: Service, eve: C
             told = await outcome(send(plausible(of, uid, refs), eve))
             assert told is not Reason.ACCESS_DENIED, of.name
             await service.graveler.set_default_branch(service.admin, "lake", MAIN)
-    assert len(walked) == 67, sorted(walked)
+    assert len(walked) == 72, sorted(walked)
 
 
 async def test_an_upload_is_authorised_by_its_own_branch(service: Service, eve: Call) -> None:
@@ -257,6 +258,13 @@ async def test_a_merge_needs_read_permission_for_its_source_and_write_for_its_br
         assert await reason_of(graveler.find_merge_base(eve, "lake", ref, SANDBOX)) is denied
         assert await reason_of(graveler.cherry_pick(eve, "lake", SANDBOX, ref)) is denied
         assert await reason_of(graveler.revert(eve, "lake", SANDBOX, ref)) is denied
+        wish: Any = {"repository_id": "lake", "branch_id": SANDBOX, "ref": ref}
+        revert = graveler.start_revert(eve, merge_pb.RevertRequest(**wish))
+        assert await reason_of(revert) is denied
+        since = merge_pb.RevertRequest(**{**wish, "ref": SANDBOX, "since_ref": ref})
+        assert await reason_of(graveler.start_revert(eve, since)) is denied
+        pick = graveler.start_cherry_pick(eve, merge_pb.CherryPickRequest(**wish))
+        assert await reason_of(pick) is denied
         move = graveler.move_branch(eve, "lake", SANDBOX, ref, expected_commit_id=secrets)
         assert await reason_of(move) is denied
     assert await reason_of(graveler.merge(eve, "lake", MAIN, SANDBOX)) is denied

@@ -23,6 +23,7 @@ from tarn.rpc.rules import OPERATE, Resource, Rule, rules_of
 from tarn_graveler.handlers.requests import RepositoryRules
 from tarn_graveler.records.settings import RULES_CACHE_SECONDS
 from tarn_proto.graveler.v1 import entry_service_pb2
+from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
 from tarn_proto.graveler.v1 import settings_service_pb2 as pb
 
 PLAUSIBLE: dict[str, Any] = {
@@ -290,11 +291,14 @@ async def test_all_other_changes_are_refused_at_once_by_every_replica(service: S
         await protect(service, pb.Protection(pattern="*", blocked=kinds))
         graveler, admin = other.graveler, other.admin
         head = "0" * 64
+        asked: Any = {"repository_id": "lake", "branch_id": "dev", "ref": "main"}
         for work in (
             graveler.create_commit(admin, "lake", "dev", "m"),
             graveler.merge(admin, "lake", "main", "dev"),
             graveler.revert(admin, "lake", "dev", "main"),
             graveler.cherry_pick(admin, "lake", "dev", "main"),
+            graveler.start_revert(admin, merge_pb.RevertRequest(**asked)),
+            graveler.start_cherry_pick(admin, merge_pb.CherryPickRequest(**asked)),
             graveler.delete_branch(admin, "lake", "dev"),
             graveler.reset_branch(admin, "lake", "dev"),
             graveler.move_branch(admin, "lake", "dev", "main", expected_commit_id=head),

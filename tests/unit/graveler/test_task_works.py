@@ -1,8 +1,9 @@
-"""Commits and merges of pull requests as tasks: made once, whichever replica dies at whichever step."""
+"""Commits, reverts, cherry-picks and merges of pull requests as tasks: made once, whichever replica dies when."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from graveler_service import Service, reason_of
@@ -14,6 +15,7 @@ from tarn.core.errors import Reason
 from tarn.kv.keys import RepositoryKeys
 from tarn_graveler.handlers.task_works import MADE_BY_TASK
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
+from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
 from tarn_proto.graveler.v1 import pull_request_service_pb2 as pull_pb
 from tarn_proto.graveler.v1 import settings_service_pb2 as settings_pb
 from tarn_proto.graveler.v1 import task_service_pb2 as pb
@@ -52,21 +54,59 @@ async def start_merge(service: Service, name: str, timeout_ms: int = 0) -> pb.Ta
     )
 
 
-CASES = {"commit": Case(start_commit, 1), "pull": Case(start_merge, 0)}
+async def start_revert(service: Service, name: str, **more: Any) -> pb.Task:
+    wish = a_revert(message="m", **more)
+    return await service.graveler.start_revert(service.admin, wish, task_id=name)
+
+
+async def start_squash(service: Service, name: str) -> pb.Task:
+    return await start_revert(service, name, since_ref="main~1", squash=True)
+
+
+async def start_pick(service: Service, name: str, **more: Any) -> pb.Task:
+    wish = a_pick(message="m", **more)
+    return await service.graveler.start_cherry_pick(service.admin, wish, task_id=name)
+
+
+def a_revert(**more: Any) -> merge_pb.RevertRequest:
+    return merge_pb.RevertRequest(repository_id="lake", branch_id="main", ref="main", **more)
+
+
+def a_pick(**more: Any) -> merge_pb.CherryPickRequest:
+    return merge_pb.CherryPickRequest(repository_id="lake", branch_id="main", ref="side", **more)
+
+
+CASES = {
+    "commit": Case(start_commit, 1),
+    "pull": Case(start_merge, 0),
+    "revert": Case(start_revert, 0),
+    "squash": Case(start_squash, 0),
+    "pick": Case(start_pick, 0),
+}
 
 
 @pytest.fixture(params=CASES)
 async def case(request: pytest.FixtureRequest, service: Service) -> Case:
-    """What is to be committed is uncommitted on `main`, or on a branch with a pull request."""
-    graveler, admin = service.graveler, service.admin
-    if request.param == "commit":
+    """What is to be committed is uncommitted on `main`; or on another branch, with a pull request; or undone there."""
+    graveler, admin, kind = service.graveler, service.admin, request.param
+    if kind == "commit":
         await service.put("a", 1)
-        return CASES["commit"]
-    await graveler.create_branch(admin, "lake", "side", "main")
-    await service.put("a", 1, "side")
-    await graveler.create_commit(admin, "lake", "side", "a")
-    await graveler.create_pull_request(admin, "lake", "side", "main", "A")
-    return CASES["pull"]
+    elif kind in ("revert", "squash"):
+        await changed_twice(service)
+    else:
+        await graveler.create_branch(admin, "lake", "side", "main")
+        await service.put("a", 1, "side")
+        await graveler.create_commit(admin, "lake", "side", "a")
+    if kind == "pull":
+        await graveler.create_pull_request(admin, "lake", "side", "main", "A")
+    return CASES[kind]
+
+
+async def changed_twice(service: Service, branch: str = "main") -> None:
+    """Gives a branch a commit with the object `a`, and one that changes it."""
+    for size in (1, 2):
+        await service.put("a", size, branch)
+        await service.graveler.create_commit(service.admin, "lake", branch, f"a is {size}")
 
 
 async def made_by(service: Service, name: str) -> list[str]:
@@ -164,6 +204,81 @@ async def test_a_commit_does_not_go_to_a_later_branch_of_the_name(service: Servi
     claim.open()
     task = await done(service, name)
     assert (task.state, task.error.reason) == (pb.TASK_STATE_FAILED, Reason.BRANCH_NOT_FOUND)
+
+
+async def test_a_revert_does_not_go_to_a_later_branch_of_the_name(service: Service) -> None:
+    graveler, admin, name = service.graveler, service.admin, task_id(service)
+    await changed_twice(service)
+    await graveler.create_branch(admin, "lake", "dev", "main")
+    claim = service.replicas.kv.hold("set_if", RepositoryKeys.task(name), after=True, number=2)
+    wish = merge_pb.RevertRequest(repository_id="lake", branch_id="dev", ref="main")
+    await graveler.start_revert(admin, wish, task_id=name)
+    await reached(claim)
+    await graveler.delete_branch(admin, "lake", "dev")
+    await graveler.create_branch(admin, "lake", "dev", "main")
+    claim.open()
+    task = await done(service, name)
+    assert (task.state, task.error.reason) == (pb.TASK_STATE_FAILED, Reason.BRANCH_NOT_FOUND)
+    assert await service.size("dev", "a") == 2
+
+
+async def test_a_range_is_reverted_by_a_commit_each_with_the_commits_of_the_start(
+    service: Service,
+) -> None:
+    graveler, admin, name = service.graveler, service.admin, task_id(service)
+    await changed_twice(service)
+    await graveler.create_tag(admin, "lake", "v1", "main~2")
+    claim = service.replicas.kv.hold("set_if", RepositoryKeys.task(name), after=True, number=2)
+    await start_revert(service, name, since_ref="v1")
+    await reached(claim)
+    await graveler.delete_tag(admin, "lake", "v1")  # the refs of the start were resolved
+    await service.put("b", 1)
+    await graveler.create_commit(admin, "lake", "main", "b")
+    claim.open()
+    task = await done(service, name)
+    assert (task.state, task.subject) == (pb.TASK_STATE_SUCCEEDED, "Revert v1..main on main")
+    made = await made_by(service, name)
+    assert (len(made), made[0]) == (2, task.commit.commit_id)
+    assert await reason_of(service.size("main", "a")) is Reason.ENTRY_NOT_FOUND
+    assert await service.size("main", "b") == 1
+
+
+async def test_what_cannot_be_done_is_refused_before_it_becomes_a_task(service: Service) -> None:
+    graveler, admin = service.graveler, service.admin
+    await graveler.create_branch(admin, "lake", "side", "main")
+    wrong = {
+        "ref": ("nowhere", Reason.REF_NOT_FOUND),
+        "branch_id": ("nowhere", Reason.BRANCH_NOT_FOUND),
+        "expected_commit_id": ("x", Reason.INVALID_ARGUMENT),
+        "default_side": (7, Reason.INVALID_ARGUMENT),
+    }
+    for field, (value, reason) in wrong.items():
+        revert, pick = a_revert(), a_pick()
+        setattr(revert, field, value)
+        setattr(pick, field, value)
+        assert await reason_of(graveler.start_revert(admin, revert)) is reason
+        assert await reason_of(graveler.start_cherry_pick(admin, pick)) is reason
+    no_range = graveler.start_revert(admin, a_revert(squash=True))
+    assert await reason_of(no_range) is Reason.INVALID_ARGUMENT
+    assert not (await graveler.list_tasks(admin, "lake")).tasks
+
+
+@pytest.mark.parametrize("is_decided", [False, True])
+async def test_a_conflict_fails_the_task_unless_its_start_decides_it(
+    service: Service, *, is_decided: bool
+) -> None:
+    await changed_twice(service)
+    await service.put("a", 3)
+    await service.graveler.create_commit(service.admin, "lake", "main", "a is 3")
+    side = merge_pb.MERGE_SIDE_SOURCE
+    choices = [merge_pb.ConflictChoice(pattern="a", side=side)] if is_decided else []
+    name = task_id(service)
+    wish = a_revert(choices=choices)
+    wish.ref = "main~1"
+    await service.graveler.start_revert(service.admin, wish, task_id=name)
+    task = await done(service, name)
+    assert task.error.reason == ("" if is_decided else Reason.MERGE_CONFLICT)
+    assert await service.size("main", "a") == (1 if is_decided else 3)
 
 
 async def test_who_may_not_change_the_branch_starts_nothing(service: Service, case: Case) -> None:

@@ -397,6 +397,7 @@ def test_every_rpc_that_changes_a_repository_states_the_kind_of_change() -> None
             assert rule.change in ((expected,) if expected else PROTECTABLE), rule.name
             names = set(rule.resource.names)
             known = {"branch_id", "upload.branch_id", "merge.branch_id", "commit.branch_id"}
+            known |= {"revert.branch_id", "cherry_pick.branch_id"}
             known |= {"source_branch_id"}
             assert names & known, f"{rule.name} names no branch"
         else:

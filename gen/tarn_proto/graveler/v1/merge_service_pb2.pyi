@@ -42,7 +42,7 @@ class MergeCounts(_message.Message):
     def __init__(self, added_count: _Optional[int] = ..., changed_count: _Optional[int] = ..., removed_count: _Optional[int] = ..., added_bytes: _Optional[int] = ..., removed_bytes: _Optional[int] = ...) -> None: ...
 
 class MergeRequest(_message.Message):
-    __slots__ = ("repository_id", "branch_id", "source_ref", "message", "metadata", "choices", "default_side", "squash", "allow_empty", "fast_forward_only")
+    __slots__ = ("repository_id", "branch_id", "source_ref", "message", "metadata", "choices", "default_side", "squash", "allow_empty", "fast_forward_only", "expected_commit_id")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -60,6 +60,7 @@ class MergeRequest(_message.Message):
     SQUASH_FIELD_NUMBER: _ClassVar[int]
     ALLOW_EMPTY_FIELD_NUMBER: _ClassVar[int]
     FAST_FORWARD_ONLY_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     branch_id: str
     source_ref: str
@@ -70,7 +71,8 @@ class MergeRequest(_message.Message):
     squash: bool
     allow_empty: bool
     fast_forward_only: bool
-    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., source_ref: _Optional[str] = ..., message: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., choices: _Optional[_Iterable[_Union[ConflictChoice, _Mapping]]] = ..., default_side: _Optional[_Union[MergeSide, str]] = ..., squash: _Optional[bool] = ..., allow_empty: _Optional[bool] = ..., fast_forward_only: _Optional[bool] = ...) -> None: ...
+    expected_commit_id: str
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., source_ref: _Optional[str] = ..., message: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., choices: _Optional[_Iterable[_Union[ConflictChoice, _Mapping]]] = ..., default_side: _Optional[_Union[MergeSide, str]] = ..., squash: _Optional[bool] = ..., allow_empty: _Optional[bool] = ..., fast_forward_only: _Optional[bool] = ..., expected_commit_id: _Optional[str] = ...) -> None: ...
 
 class MergeResponse(_message.Message):
     __slots__ = ("commit",)
@@ -218,7 +220,7 @@ class FindMergeBaseResponse(_message.Message):
     def __init__(self, destination_commit_id: _Optional[str] = ..., source_commit_id: _Optional[str] = ..., base_commit_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RevertRequest(_message.Message):
-    __slots__ = ("repository_id", "branch_id", "ref", "parent_number", "message", "metadata", "choices", "default_side", "allow_empty", "since_ref", "squash")
+    __slots__ = ("repository_id", "branch_id", "ref", "parent_number", "message", "metadata", "choices", "default_side", "allow_empty", "since_ref", "squash", "expected_commit_id")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -237,6 +239,7 @@ class RevertRequest(_message.Message):
     ALLOW_EMPTY_FIELD_NUMBER: _ClassVar[int]
     SINCE_REF_FIELD_NUMBER: _ClassVar[int]
     SQUASH_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     branch_id: str
     ref: str
@@ -248,7 +251,8 @@ class RevertRequest(_message.Message):
     allow_empty: bool
     since_ref: str
     squash: bool
-    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., ref: _Optional[str] = ..., parent_number: _Optional[int] = ..., message: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., choices: _Optional[_Iterable[_Union[ConflictChoice, _Mapping]]] = ..., default_side: _Optional[_Union[MergeSide, str]] = ..., allow_empty: _Optional[bool] = ..., since_ref: _Optional[str] = ..., squash: _Optional[bool] = ...) -> None: ...
+    expected_commit_id: str
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., ref: _Optional[str] = ..., parent_number: _Optional[int] = ..., message: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., choices: _Optional[_Iterable[_Union[ConflictChoice, _Mapping]]] = ..., default_side: _Optional[_Union[MergeSide, str]] = ..., allow_empty: _Optional[bool] = ..., since_ref: _Optional[str] = ..., squash: _Optional[bool] = ..., expected_commit_id: _Optional[str] = ...) -> None: ...
 
 class RevertResponse(_message.Message):
     __slots__ = ("commit", "reverted_commit_ids")
@@ -259,7 +263,7 @@ class RevertResponse(_message.Message):
     def __init__(self, commit: _Optional[_Union[_commit_service_pb2.Commit, _Mapping]] = ..., reverted_commit_ids: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class CherryPickRequest(_message.Message):
-    __slots__ = ("repository_id", "branch_id", "ref", "parent_number", "message", "metadata", "choices", "default_side", "allow_empty")
+    __slots__ = ("repository_id", "branch_id", "ref", "parent_number", "message", "metadata", "choices", "default_side", "allow_empty", "expected_commit_id")
     class MetadataEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -276,6 +280,7 @@ class CherryPickRequest(_message.Message):
     CHOICES_FIELD_NUMBER: _ClassVar[int]
     DEFAULT_SIDE_FIELD_NUMBER: _ClassVar[int]
     ALLOW_EMPTY_FIELD_NUMBER: _ClassVar[int]
+    EXPECTED_COMMIT_ID_FIELD_NUMBER: _ClassVar[int]
     repository_id: str
     branch_id: str
     ref: str
@@ -285,7 +290,8 @@ class CherryPickRequest(_message.Message):
     choices: _containers.RepeatedCompositeFieldContainer[ConflictChoice]
     default_side: MergeSide
     allow_empty: bool
-    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., ref: _Optional[str] = ..., parent_number: _Optional[int] = ..., message: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., choices: _Optional[_Iterable[_Union[ConflictChoice, _Mapping]]] = ..., default_side: _Optional[_Union[MergeSide, str]] = ..., allow_empty: _Optional[bool] = ...) -> None: ...
+    expected_commit_id: str
+    def __init__(self, repository_id: _Optional[str] = ..., branch_id: _Optional[str] = ..., ref: _Optional[str] = ..., parent_number: _Optional[int] = ..., message: _Optional[str] = ..., metadata: _Optional[_Mapping[str, str]] = ..., choices: _Optional[_Iterable[_Union[ConflictChoice, _Mapping]]] = ..., default_side: _Optional[_Union[MergeSide, str]] = ..., allow_empty: _Optional[bool] = ..., expected_commit_id: _Optional[str] = ...) -> None: ...
 
 class CherryPickResponse(_message.Message):
     __slots__ = ("commit",)

@@ -22,6 +22,8 @@ class TaskKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     TASK_KIND_PREVIEW: _ClassVar[TaskKind]
     TASK_KIND_COMMIT: _ClassVar[TaskKind]
     TASK_KIND_PULL_REQUEST_MERGE: _ClassVar[TaskKind]
+    TASK_KIND_REVERT: _ClassVar[TaskKind]
+    TASK_KIND_CHERRY_PICK: _ClassVar[TaskKind]
 
 class TaskState(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
@@ -36,6 +38,8 @@ TASK_KIND_MERGE: TaskKind
 TASK_KIND_PREVIEW: TaskKind
 TASK_KIND_COMMIT: TaskKind
 TASK_KIND_PULL_REQUEST_MERGE: TaskKind
+TASK_KIND_REVERT: TaskKind
+TASK_KIND_CHERRY_PICK: TaskKind
 TASK_STATE_UNSPECIFIED: TaskState
 TASK_STATE_PENDING: TaskState
 TASK_STATE_RUNNING: TaskState
@@ -138,6 +142,38 @@ class StartPullRequestMergeRequest(_message.Message):
     def __init__(self, task_id: _Optional[str] = ..., merge: _Optional[_Union[_pull_request_service_pb2.MergePullRequestRequest, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
 
 class StartPullRequestMergeResponse(_message.Message):
+    __slots__ = ("task",)
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    task: Task
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ...) -> None: ...
+
+class StartRevertRequest(_message.Message):
+    __slots__ = ("task_id", "revert", "timeout_ms")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    REVERT_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    revert: _merge_service_pb2.RevertRequest
+    timeout_ms: int
+    def __init__(self, task_id: _Optional[str] = ..., revert: _Optional[_Union[_merge_service_pb2.RevertRequest, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class StartRevertResponse(_message.Message):
+    __slots__ = ("task",)
+    TASK_FIELD_NUMBER: _ClassVar[int]
+    task: Task
+    def __init__(self, task: _Optional[_Union[Task, _Mapping]] = ...) -> None: ...
+
+class StartCherryPickRequest(_message.Message):
+    __slots__ = ("task_id", "cherry_pick", "timeout_ms")
+    TASK_ID_FIELD_NUMBER: _ClassVar[int]
+    CHERRY_PICK_FIELD_NUMBER: _ClassVar[int]
+    TIMEOUT_MS_FIELD_NUMBER: _ClassVar[int]
+    task_id: str
+    cherry_pick: _merge_service_pb2.CherryPickRequest
+    timeout_ms: int
+    def __init__(self, task_id: _Optional[str] = ..., cherry_pick: _Optional[_Union[_merge_service_pb2.CherryPickRequest, _Mapping]] = ..., timeout_ms: _Optional[int] = ...) -> None: ...
+
+class StartCherryPickResponse(_message.Message):
     __slots__ = ("task",)
     TASK_FIELD_NUMBER: _ClassVar[int]
     task: Task

@@ -56,6 +56,22 @@ class TaskService(Protocol):
         """
         ...
 
+    async def StartRevert(
+        self, request: pb.StartRevertRequest, permit: RepositoryPermit, /
+    ) -> pb.StartRevertResponse:
+        """Starts a revert as a task, of one commit or of a range; fails as MergeService.Revert if it is not allowed or
+        a ref does not exist. Otherwise as StartMerge.
+        """
+        ...
+
+    async def StartCherryPick(
+        self, request: pb.StartCherryPickRequest, permit: RepositoryPermit, /
+    ) -> pb.StartCherryPickResponse:
+        """Starts a cherry-pick as a task; fails as MergeService.CherryPick if it is not allowed or the ref does not
+        exist. Otherwise as StartMerge.
+        """
+        ...
+
     async def GetTask(
         self, request: pb.GetTaskRequest, permit: Caller, /
     ) -> pb.GetTaskResponse:
@@ -125,6 +141,24 @@ class TaskServiceClient:
         """
         answer = await self._transport.unary(_TASK_SERVICE, "StartPullRequestMerge", request, call)
         return expect(answer, pb.StartPullRequestMergeResponse)
+
+    async def StartRevert(
+        self, request: pb.StartRevertRequest, call: Call
+    ) -> pb.StartRevertResponse:
+        """Starts a revert as a task, of one commit or of a range; fails as MergeService.Revert if it is not allowed or
+        a ref does not exist. Otherwise as StartMerge.
+        """
+        answer = await self._transport.unary(_TASK_SERVICE, "StartRevert", request, call)
+        return expect(answer, pb.StartRevertResponse)
+
+    async def StartCherryPick(
+        self, request: pb.StartCherryPickRequest, call: Call
+    ) -> pb.StartCherryPickResponse:
+        """Starts a cherry-pick as a task; fails as MergeService.CherryPick if it is not allowed or the ref does not
+        exist. Otherwise as StartMerge.
+        """
+        answer = await self._transport.unary(_TASK_SERVICE, "StartCherryPick", request, call)
+        return expect(answer, pb.StartCherryPickResponse)
 
     async def GetTask(
         self, request: pb.GetTaskRequest, call: Call

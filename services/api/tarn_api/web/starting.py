@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from google.protobuf.message import Message
 
+from tarn.core.errors import Kind, TarnError
 from tarn.rpc.wire.errors import error_from_operation
 from tarn_api.context import Context
 from tarn_proto.graveler.v1 import task_service_pb2 as pb
@@ -22,19 +23,31 @@ async def ended_or_started(
 ) -> pb.Task:
     """Starts a task; returns it as it is at its end, or after two seconds.
 
+    A start whose answer was lost is sent again with its id, so the work is done once. All attempts share the time of
+    one change.
+
     Args:
         context: of the request.
         start: of the client of graveler, `start_merge` and its like.
         wanted: the work.
 
     Raises:
-        TarnError: as the start; the error of the work, if it has failed by then.
+        TarnError: as the start; the error of the work, if it has failed by then. UNKNOWN_OUTCOME names the task, which
+            may have been started.
     """
-    options: dict[str, Any] = {
-        "task_id": context.objects.ids.uuid7().hex(),
-        "timeout_ms": _WAIT_MS,
-    }
-    task = await start(context.change(), wanted, **options)
+    call, task_id = context.change(), context.objects.ids.uuid7().hex()
+    options: dict[str, Any] = {"task_id": task_id, "timeout_ms": _WAIT_MS}
+    try:
+        task = await context.graveler.start_once(
+            lambda: start(call, wanted, **options), context.backend.clock.sleep
+        )
+    except TarnError as error:
+        if error.kind is not Kind.UNKNOWN_OUTCOME:
+            raise
+        text = (
+            f"{error.message}; if it was started, the tasks of the repository list it as {task_id}"
+        )
+        raise TarnError(error.kind, error.reason, text, task=task_id) from error
     if task.HasField("error"):
         raise error_from_operation(task.error)
     return task

@@ -25,7 +25,7 @@ from tarn.core.ids import BranchId, CommitId
 from tarn.kv.port import OutcomeUnknownError
 from tarn.telemetry.operations import Operations, phase
 from tarn_graveler.branch.building import Builder
-from tarn_graveler.branch.handle import Announce, BeforePublish, BranchHandle, announcing
+from tarn_graveler.branch.handle import UNGUARDED, Announce, BranchHandle, HeadGuards, announcing
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.guards.drops import Drops
@@ -34,7 +34,7 @@ from tarn_graveler.records.branches import Branches, BranchName, BranchVersion
 from tarn_graveler.records.commits import Commits
 from tarn_graveler.records.path_records import PathRecords
 
-__all__ = ["CommitGuards", "CommitRequest", "Committing", "CommitResult"]
+__all__ = ["CommitRequest", "Committing", "CommitResult"]
 
 _TRIES = 16
 _TRIAL_BUILD_FROM = 8
@@ -49,24 +49,6 @@ class CommitRequest:
     message: str
     metadata: tuple[tuple[str, str], ...] = ()
     allow_empty: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class CommitGuards:
-    """What a caller has looked at while a commit is made.
-
-    Attributes:
-        incarnation: the life of the branch that takes the commit; None: the present one.
-        before_build: called before each build; may raise to give up.
-        before_publish: see `BeforePublish`.
-    """
-
-    incarnation: bytes | None = None
-    before_build: BeforePublish | None = None
-    before_publish: BeforePublish | None = None
-
-
-_NO_GUARDS = CommitGuards()
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +103,7 @@ class Committing:
         self._operations = operations
 
     async def commit(
-        self, name: BranchName, request: CommitRequest, guards: CommitGuards = _NO_GUARDS
+        self, name: BranchName, request: CommitRequest, guards: HeadGuards = UNGUARDED
     ) -> CommitResult:
         """Commits every write that was acknowledged before this call, and possibly later ones.
 
@@ -135,7 +117,7 @@ class Committing:
             return await self._commit(name, request, guards)
 
     async def _commit(
-        self, name: BranchName, request: CommitRequest, guards: CommitGuards
+        self, name: BranchName, request: CommitRequest, guards: HeadGuards
     ) -> CommitResult:
         handle, branch_id = BranchHandle(self._branches, name, guards.incarnation), name.branch_id
         announce = announcing(self._drops.announce, guards.before_publish)

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from dataclasses import dataclass
 from typing import Any
 
 from tarn.aio.first_error import collapse_error_groups
@@ -45,13 +46,40 @@ from tarn_graveler.records.branches import (
 )
 from tarn_graveler.records.settling import Attempts
 
-__all__ = ["Announce", "BeforePublish", "BranchHandle", "announcing", "claims_nothing"]
+__all__ = [
+    "UNGUARDED",
+    "Announce",
+    "BeforePublish",
+    "BranchHandle",
+    "HeadGuards",
+    "announcing",
+    "claims_nothing",
+]
 
 Announce = Callable[[BranchName, Iterable[Token]], Coroutine[Any, Any, None]]
 """Puts the tokens that a change removes on the drop list."""
 
 BeforePublish = Callable[[], Awaitable[None]]
 """Called after the record to replace was read and before each attempt to replace it; may raise to give up."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeadGuards:
+    """What a caller has looked at while the head of a branch is changed.
+
+    Attributes:
+        incarnation: the life of the branch whose head is changed; None: the present one.
+        before_build: called before each build; may raise to give up.
+        before_publish: see `BeforePublish`.
+    """
+
+    incarnation: bytes | None = None
+    before_build: BeforePublish | None = None
+    before_publish: BeforePublish | None = None
+
+
+UNGUARDED = HeadGuards()
+"""Nothing is looked at."""
 
 _PUBLISH_TRIES = 16
 _SEALED_LIMIT = 32

@@ -38,7 +38,7 @@ from tarn.core.ids import CommitId
 from tarn.core.path_names import NAMED_PATHS_MAX, named_paths
 from tarn.kv.port import OutcomeUnknownError
 from tarn.telemetry.operations import Operations, phase
-from tarn_graveler.branch.handle import Announce, BeforePublish, BranchHandle, announcing
+from tarn_graveler.branch.handle import UNGUARDED, Announce, BranchHandle, HeadGuards, announcing
 from tarn_graveler.branch.layers import Layers
 from tarn_graveler.branch.publications import Publications
 from tarn_graveler.branch.uncommitted import UncommittedChanges
@@ -101,7 +101,8 @@ class HeadMoves:
         *,
         is_reset: bool = False,
         cause: Cause = UNATTRIBUTED,
-        before_publish: BeforePublish | None = None,
+        expected: CommitId | None = None,
+        guards: HeadGuards = UNGUARDED,
     ) -> NewHead:
         """Publishes the proposed commit as the head of a clean branch.
 
@@ -111,21 +112,22 @@ class HeadMoves:
             is_reset: the new head does not descend from the present one, so that a concurrent commit must
                 not take its tokens for committed.
             cause: who moves the head, and how, for the reflog.
-            before_publish: see `BeforePublish`.
+            expected: the head that the caller knows; the branch is not moved from any other. None: from any.
+            guards: see `HeadGuards`.
 
         Raises:
-            TarnError: BRANCH_DIRTY; BRANCH_NOT_FOUND; EXPIRED_COMMIT; TOO_MANY_RETRIES; OUTCOME_UNKNOWN; errors of
-                `propose` and `before_publish`.
+            TarnError: BRANCH_DIRTY; REF_MOVED if the head is not the expected one; BRANCH_NOT_FOUND; EXPIRED_COMMIT;
+                TOO_MANY_RETRIES; OUTCOME_UNKNOWN; errors of `propose` and of the guards.
         """
-        announce = announcing(self._drops.announce, before_publish)
-        new, _ = await self._move(name, propose, announce, is_reset=is_reset, cause=cause)
+        new, _ = await self._move(name, propose, expected, guards, is_reset=is_reset, cause=cause)
         return new
 
     async def _move(
         self,
         name: BranchName,
         propose: Propose,
-        announce: Announce,
+        expected: CommitId | None,
+        guards: HeadGuards,
         *,
         is_reset: bool,
         cause: Cause,
@@ -138,20 +140,24 @@ class HeadMoves:
         what = "move" if cause.operation is HeadOperation.OTHER else cause.operation.value
         repository_id = name.repository.repository_id
         with self._operations.begin(what, repository=repository_id, branch=name.branch_id):
-            return await self._move_clean(name, propose, announce, is_reset=is_reset, cause=cause)
+            return await self._move_clean(
+                name, propose, expected, guards, is_reset=is_reset, cause=cause
+            )
 
     async def _move_clean(
         self,
         name: BranchName,
         propose: Propose,
-        announce: Announce,
+        expected: CommitId | None,
+        guards: HeadGuards,
         *,
         is_reset: bool,
         cause: Cause,
     ) -> tuple[NewHead, Branch | None]:
         # Invariant of the loop: `record` is the newest record that is known; `built_from` is one whose sealed tokens
         # hold every row that was acknowledged before the operation, and whose head is that of `record`.
-        handle = BranchHandle(self._branches, name)
+        handle = BranchHandle(self._branches, name, guards.incarnation)
+        announce = announcing(self._drops.announce, guards.before_publish)
         # 1. Seal: from here on, the rows to judge take no more acknowledged writes.
         with phase("seal"):
             record = await self._seal(handle)
@@ -165,6 +171,10 @@ class HeadMoves:
                 built_from = with_oldest_of(built_from, record.branch)
                 continue
             # 3. Build the commit on this head.
+            if expected is not None and expected != built_from.commit_id:
+                raise _ref_moved(name, built_from.commit_id, expected)
+            if guards.before_build is not None:
+                await guards.before_build()
             with phase("build"):
                 new = await propose(built_from.commit_id)
             if new.commit_id == built_from.commit_id:
@@ -355,13 +365,12 @@ class HeadMoves:
         cause = Cause(HeadOperation.MOVE, user_id)
         if not force:
 
-            async def propose(head: CommitId) -> NewHead:
-                if head != expected:
-                    raise _ref_moved(name, head, expected)
+            async def propose(_: CommitId) -> NewHead:
                 return new
 
-            announce = self._drops.announce
-            _, moved = await self._move(name, propose, announce, is_reset=True, cause=cause)
+            _, moved = await self._move(
+                name, propose, expected, UNGUARDED, is_reset=True, cause=cause
+            )
             assert moved is not None, "only a move that is no reset is found in the history"
             return moved
         handle = BranchHandle(self._branches, name)

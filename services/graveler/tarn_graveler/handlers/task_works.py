@@ -9,23 +9,29 @@ from tarn.core.branch import Branch
 from tarn.core.change_kind import ChangeKind
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.head_change import Cause, HeadChange, HeadOperation
+from tarn.core.head_change import HeadChange, HeadOperation
 from tarn.core.ids import BranchId, CommitId
 from tarn.core.pull_request import PullRequest, parse_pull_id
 from tarn.core.task import Task
 from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import Repository
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.committing import CommitGuards
-from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.branch.handle import BranchHandle, HeadGuards
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.handlers.commits import commit_message, commit_request
-from tarn_graveler.handlers.merges import choice_of, commit_of, preview_message
+from tarn_graveler.handlers.merges import (
+    Notes,
+    Picks,
+    choice_of,
+    commit_of,
+    expected_of,
+    preview_message,
+)
 from tarn_graveler.handlers.pull_requests import wish_of
 from tarn_graveler.handlers.requests import paging
-from tarn_graveler.records.branches import BranchName, branch_not_found
+from tarn_graveler.records.branches import BranchName
 from tarn_graveler.tasks.run import TaskRun
-from tarn_graveler.versioning.merges import Destination, MergeRequest
+from tarn_graveler.versioning.merges import MergeRequest
 from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
 from tarn_proto.graveler.v1 import merge_service_pb2 as pb
 from tarn_proto.graveler.v1 import pull_request_service_pb2 as pull_pb
@@ -33,10 +39,12 @@ from tarn_proto.graveler.v1 import pull_request_service_pb2 as pull_pb
 __all__ = [
     "MADE_BY_TASK",
     "RESULT_BYTES_MAX",
+    "CherryPickWork",
     "CommitWork",
     "MergeWork",
     "PreviewWork",
     "PullRequestMergeWork",
+    "RevertWork",
 ]
 
 MADE_BY_TASK = "tarn.task"
@@ -57,10 +65,8 @@ class MergeWork:
     """
 
     def __init__(self, graveler: Graveler) -> None:
-        self._branches = graveler.branches
         self._merges = graveler.merges
-        self._moves = graveler.moves
-        self._settings = graveler.settings
+        self._guarding = _Guarding(graveler)
         self._settling = _Settling(graveler)
 
     async def run(self, repository: Repository, run: TaskRun) -> bytes:
@@ -72,7 +78,6 @@ class MergeWork:
         """
         task, request = run.task, pb.MergeRequest.FromString(run.task.request)
         name = BranchName(repository, BranchId(request.branch_id))
-        into = Destination("branch", name.branch_id)
         metadata = dict(request.metadata) | {MADE_BY_TASK: task.task_id}
         wish = MergeRequest(
             source=CommitId(request.source_ref),
@@ -83,29 +88,10 @@ class MergeWork:
             squash=request.squash,
             allow_empty=request.allow_empty,
             fast_forward_only=request.fast_forward_only,
+            expected=expected_of(request),
         )
-        caller = _caller(task)
-
-        async def propose(head_id: CommitId) -> NewHead:
-            run.may_stop = True
-            # Minutes may have passed since the start.
-            await self._settings.require(repository, name.branch_id, ChangeKind.MERGE, caller)
-            # After the seal, and no life of a branch comes back: so the sealed record is of the life at the start.
-            await self._require_branch(name, task)
-            return await self._merges.propose(repository, head_id, into, wish)
-
-        cause = Cause(HeadOperation.MERGE, task.user_id)
-        new = await self._moves.move(name, propose, cause=cause, before_publish=run.before_publish)
-        return _merged(new)
-
-    async def _require_branch(self, name: BranchName, task: Task) -> None:
-        """Refuses a branch that was created since the start of a task under the name of its branch.
-
-        Raises:
-            TarnError: BRANCH_NOT_FOUND.
-        """
-        if (await self._branches.fresh(name)).branch.incarnation != task.incarnation:
-            raise branch_not_found(name)
+        guards = self._guarding.of(name, run, ChangeKind.MERGE)
+        return _merged(await self._merges.merge(name, wish, guards))
 
     async def settle(self, repository: Repository, run: TaskRun) -> bytes | None:
         """Finds the merge of an earlier attempt, which after this can have no effect any more; see `Work`.
@@ -125,7 +111,7 @@ class CommitWork:
 
     def __init__(self, graveler: Graveler) -> None:
         self._committing = graveler.committing
-        self._settings = graveler.settings
+        self._guarding = _Guarding(graveler)
         self._settling = _Settling(graveler)
 
     async def run(self, repository: Repository, run: TaskRun) -> bytes:
@@ -140,14 +126,7 @@ class CommitWork:
         wish = commit_request(request, task.user_id)
         metadata = dict(wish.metadata) | {MADE_BY_TASK: task.task_id}
         wish = replace(wish, metadata=tuple(sorted(metadata.items())))
-
-        async def before_build() -> None:
-            run.may_stop = True
-            # Minutes may have passed since the start.
-            caller = _caller(task)
-            await self._settings.require(repository, name.branch_id, ChangeKind.COMMIT, caller)
-
-        guards = CommitGuards(task.incarnation, before_build, run.before_publish)
+        guards = self._guarding.of(name, run, ChangeKind.COMMIT)
         made = await self._committing.commit(name, wish, guards)
         return commit_message(made.commit_id, made.commit).SerializeToString()
 
@@ -160,6 +139,59 @@ class CommitWork:
         request = commit_pb.CreateCommitRequest.FromString(run.task.request)
         name = BranchName(repository, BranchId(request.branch_id))
         made = await self._settling.find(name, run.task, HeadOperation.COMMIT)
+        return None if made is None else commit_of(made).SerializeToString()
+
+
+class RevertWork:
+    """Reverts a commit or a range of commits, once, however many runs the task has: by the steps of `MergeWork`."""
+
+    def __init__(self, graveler: Graveler) -> None:
+        self._picks = Picks(graveler)
+        self._guarding = _Guarding(graveler)
+        self._settling = _Settling(graveler)
+
+    async def run(self, repository: Repository, run: TaskRun) -> bytes:
+        """Makes the revert; see `Work`.
+
+        Raises:
+            TarnError: as `Picks.revert`; BRANCH_NOT_FOUND also if the name has another branch by now;
+                BRANCH_PROTECTED or REPOSITORY_READ_ONLY by the rules of now.
+        """
+        task, request = run.task, pb.RevertRequest.FromString(run.task.request)
+        name = BranchName(repository, BranchId(request.branch_id))
+        guards, notes = self._guarding.of(name, run, ChangeKind.COMMIT), _notes(task)
+        made = await self._picks.revert(repository, request, task.user_id, guards, notes)
+        return commit_of(made.head).SerializeToString()
+
+    async def settle(self, repository: Repository, run: TaskRun) -> bytes | None:
+        """Finds the newest commit of an earlier attempt; see `CommitWork.settle`."""
+        request = pb.RevertRequest.FromString(run.task.request)
+        name = BranchName(repository, BranchId(request.branch_id))
+        made = await self._settling.find(name, run.task, HeadOperation.REVERT)
+        return None if made is None else commit_of(made).SerializeToString()
+
+
+class CherryPickWork:
+    """Applies a commit to a branch, once, however many runs the task has: by the steps of `MergeWork`."""
+
+    def __init__(self, graveler: Graveler) -> None:
+        self._picks = Picks(graveler)
+        self._guarding = _Guarding(graveler)
+        self._settling = _Settling(graveler)
+
+    async def run(self, repository: Repository, run: TaskRun) -> bytes:
+        """Makes the cherry-pick; see `Work`. Raises as `RevertWork.run`."""
+        task, request = run.task, pb.CherryPickRequest.FromString(run.task.request)
+        name = BranchName(repository, BranchId(request.branch_id))
+        guards, notes = self._guarding.of(name, run, ChangeKind.COMMIT), _notes(task)
+        made = await self._picks.cherry_pick(repository, request, task.user_id, guards, notes)
+        return commit_of(made).SerializeToString()
+
+    async def settle(self, repository: Repository, run: TaskRun) -> bytes | None:
+        """Finds the commit of an earlier attempt; see `CommitWork.settle`."""
+        request = pb.CherryPickRequest.FromString(run.task.request)
+        name = BranchName(repository, BranchId(request.branch_id))
+        made = await self._settling.find(name, run.task, HeadOperation.CHERRY_PICK)
         return None if made is None else commit_of(made).SerializeToString()
 
 
@@ -205,6 +237,25 @@ class PullRequestMergeWork:
         assert merged.merge_commit is not None, "it is merged"
         commit = await self._commits.get(repository, merged.merge_commit)
         return commit_message(merged.merge_commit, commit).SerializeToString()
+
+
+class _Guarding:
+    """What a run of a task looks at while it changes the head of a branch."""
+
+    def __init__(self, graveler: Graveler) -> None:
+        self._settings = graveler.settings
+
+    def of(self, name: BranchName, run: TaskRun, change: ChangeKind) -> HeadGuards:
+        """Returns the guards of a run: the branch of the start, the repository's rules, and the run's ownership."""
+        task = run.task
+
+        async def before_build() -> None:
+            # After the seal, and no life of a branch comes back: so the sealed record is of the life at the start.
+            run.may_stop = True
+            # Minutes may have passed since the start.
+            await self._settings.require(name.repository, name.branch_id, change, _caller(task))
+
+        return HeadGuards(task.incarnation, before_build, run.before_publish)
 
 
 class _Settling:
@@ -307,6 +358,10 @@ def _merged(new: NewHead) -> bytes:
 def _caller(task: Task) -> Grant:
     """Returns who started a task, for rules that exempt users and roles."""
     return Grant(task.user_id, Policy(()), "", 0, task.user_uid, task.roles)
+
+
+def _notes(task: Task) -> Notes:
+    return ((MADE_BY_TASK, task.task_id),)
 
 
 def _is_of(commit: Commit, task: Task) -> bool:

@@ -21,7 +21,7 @@ from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.handlers.commits import commit_request
-from tarn_graveler.handlers.merges import choice_of, refuse_contradiction
+from tarn_graveler.handlers.merges import Picks, choice_of, expected_of, refuse_contradiction
 from tarn_graveler.handlers.pull_requests import wish_of
 from tarn_graveler.handlers.requests import (
     RepositoryRequest,
@@ -30,10 +30,12 @@ from tarn_graveler.handlers.requests import (
     timestamp,
 )
 from tarn_graveler.handlers.task_works import (
+    CherryPickWork,
     CommitWork,
     MergeWork,
     PreviewWork,
     PullRequestMergeWork,
+    RevertWork,
 )
 from tarn_graveler.records.branches import BranchName
 from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
@@ -53,7 +55,19 @@ _KINDS = {
     TaskKind.PREVIEW.value: pb.TASK_KIND_PREVIEW,
     TaskKind.COMMIT.value: pb.TASK_KIND_COMMIT,
     TaskKind.PULL_REQUEST_MERGE.value: pb.TASK_KIND_PULL_REQUEST_MERGE,
+    TaskKind.REVERT.value: pb.TASK_KIND_REVERT,
+    TaskKind.CHERRY_PICK.value: pb.TASK_KIND_CHERRY_PICK,
 }
+_COMMITS = frozenset(
+    each.value
+    for each in (
+        TaskKind.COMMIT,
+        TaskKind.PULL_REQUEST_MERGE,
+        TaskKind.REVERT,
+        TaskKind.CHERRY_PICK,
+    )
+)
+"""Kinds whose result is the new head of a branch."""
 _STATES = {
     TaskState.PENDING: pb.TASK_STATE_PENDING,
     TaskState.RUNNING: pb.TASK_STATE_RUNNING,
@@ -103,10 +117,13 @@ class TaskHandler:
         self._runner = graveler.task_runner
         self._clock = graveler.clock
         self._pulls = graveler.pulls
+        self._picks = Picks(graveler)
         self._runner.serve(TaskKind.MERGE, MergeWork(graveler))
         self._runner.serve(TaskKind.PREVIEW, PreviewWork(graveler))
         self._runner.serve(TaskKind.COMMIT, CommitWork(graveler))
         self._runner.serve(TaskKind.PULL_REQUEST_MERGE, PullRequestMergeWork(graveler))
+        self._runner.serve(TaskKind.REVERT, RevertWork(graveler))
+        self._runner.serve(TaskKind.CHERRY_PICK, CherryPickWork(graveler))
 
     async def StartMerge(
         self, request: pb.StartMergeRequest, permit: RepositoryPermit
@@ -120,6 +137,7 @@ class TaskHandler:
             refuse_contradiction(wish)
             checked_metadata(wish)
             choice_of(wish)
+            expected_of(wish)
             before = (await self._branches.fresh(BranchName(repository, branch_id))).branch
             about = f"Merge {wish.source_ref} into {branch_id}"
             resolved = merge_pb.MergeRequest()
@@ -190,6 +208,39 @@ class TaskHandler:
 
         task = await self._begin(request, permit, wish, TaskKind.PULL_REQUEST_MERGE, prepare)
         return pb.StartPullRequestMergeResponse(task=task)
+
+    async def StartRevert(
+        self, request: pb.StartRevertRequest, permit: RepositoryPermit
+    ) -> pb.StartRevertResponse:
+        """Starts a revert of one commit, or of a range of commits."""
+        wish, repository = request.revert, permit.repository
+        _check_timeout(request.timeout_ms)
+        branch_id = parse_branch_id(wish.branch_id)
+
+        async def prepare() -> _Prepared:
+            before = (await self._branches.fresh(BranchName(repository, branch_id))).branch
+            resolved = await self._picks.resolved_revert(repository, wish)
+            what = f"{wish.since_ref}..{wish.ref}" if wish.since_ref else wish.ref
+            return f"Revert {what} on {branch_id}", resolved, before
+
+        task = await self._begin(request, permit, wish, TaskKind.REVERT, prepare)
+        return pb.StartRevertResponse(task=task)
+
+    async def StartCherryPick(
+        self, request: pb.StartCherryPickRequest, permit: RepositoryPermit
+    ) -> pb.StartCherryPickResponse:
+        """Starts a cherry-pick."""
+        wish, repository = request.cherry_pick, permit.repository
+        _check_timeout(request.timeout_ms)
+        branch_id = parse_branch_id(wish.branch_id)
+
+        async def prepare() -> _Prepared:
+            before = (await self._branches.fresh(BranchName(repository, branch_id))).branch
+            resolved = await self._picks.resolved_cherry_pick(repository, wish)
+            return f"Apply {wish.ref} to {branch_id}", resolved, before
+
+        task = await self._begin(request, permit, wish, TaskKind.CHERRY_PICK, prepare)
+        return pb.StartCherryPickResponse(task=task)
 
     async def _begin(
         self,
@@ -375,6 +426,6 @@ def _message(task: Task, *, with_result: bool = True) -> pb.Task:
             message.merge.ParseFromString(task.result)
         elif task.kind == TaskKind.PREVIEW.value:
             message.preview.ParseFromString(task.result)
-        elif task.kind in (TaskKind.COMMIT.value, TaskKind.PULL_REQUEST_MERGE.value):
+        elif task.kind in _COMMITS:
             message.commit.ParseFromString(task.result)
     return message

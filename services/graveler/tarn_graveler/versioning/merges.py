@@ -26,6 +26,7 @@ from tarn.core.listing.changed_paths import NO_PATHS
 from tarn.core.listing.choice import REFUSE, Choice
 from tarn.core.path_names import NAMED_PATHS_MAX, named_paths
 from tarn.kv.records import Repository
+from tarn_graveler.branch.handle import UNGUARDED, HeadGuards
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
 from tarn_graveler.graph.virtual_bases import MergeBases
 from tarn_graveler.guards.fences import BuildBlocks, Fences, ResultT
@@ -82,6 +83,7 @@ class MergeRequest:
         allow_empty: make a merge commit even if the branch contains the source already.
         fast_forward_only: move the branch to the source instead of making a merge commit; refuse a branch
             that has commits of its own.
+        expected: the head that the author knows; nothing is merged into any other. None: into any.
     """
 
     source: CommitId
@@ -92,6 +94,7 @@ class MergeRequest:
     squash: bool = False
     allow_empty: bool = False
     fast_forward_only: bool = False
+    expected: CommitId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +104,7 @@ class PickRequest:
     Attributes:
         commit_id: the commit to undo or to apply.
         parent_number: the parent that it is compared with, from 1; 0 for the only one.
-        committer, message, metadata, choice: as in `MergeRequest`.
+        committer, message, metadata, choice, expected: as in `MergeRequest`.
         allow_empty: make a commit even if nothing changes.
     """
 
@@ -112,6 +115,7 @@ class PickRequest:
     metadata: tuple[tuple[str, str], ...] = ()
     choice: Choice = REFUSE
     allow_empty: bool = False
+    expected: CommitId | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,7 +152,9 @@ class Merges:
         self._clock = clock
         self._path_records = path_records
 
-    async def merge(self, name: BranchName, request: MergeRequest) -> NewHead:
+    async def merge(
+        self, name: BranchName, request: MergeRequest, guards: HeadGuards = UNGUARDED
+    ) -> NewHead:
         """Merges a commit into a branch; returns the new head.
 
         Raises:
@@ -161,7 +167,9 @@ class Merges:
             return await self.propose(name.repository, head_id, into, request)
 
         cause = Cause(HeadOperation.MERGE, request.committer)
-        return await self._moves.move(name, propose, cause=cause)
+        return await self._moves.move(
+            name, propose, cause=cause, expected=request.expected, guards=guards
+        )
 
     async def propose(
         self, repository: Repository, dest: CommitId, into: Destination, request: MergeRequest
@@ -277,7 +285,9 @@ class Merges:
         )
         return source_id, Preview(() if base_id is None else (base_id,), merge)
 
-    async def revert(self, name: BranchName, request: PickRequest) -> NewHead:
+    async def revert(
+        self, name: BranchName, request: PickRequest, guards: HeadGuards = UNGUARDED
+    ) -> NewHead:
         """Undoes the changes of one commit by a new commit; returns the new head.
 
         Raises:
@@ -288,16 +298,19 @@ class Merges:
         parent = await self.parent_of(name.repository, request.commit_id, request.parent_number)
         source_id = commit.parents[max(request.parent_number, 1) - 1] if commit.parents else None
         return await self._apply(
-            name, request, base=commit, source=parent, source_id=source_id, note=REVERT_OF
+            name, request, guards, base=commit, source=parent, source_id=source_id, note=REVERT_OF
         )
 
-    async def cherry_pick(self, name: BranchName, request: PickRequest) -> NewHead:
+    async def cherry_pick(
+        self, name: BranchName, request: PickRequest, guards: HeadGuards = UNGUARDED
+    ) -> NewHead:
         """Applies the changes of one commit by a new commit; returns the new head. Raises as `revert`."""
         commit = await self._commits.get(name.repository, request.commit_id)
         parent = await self.parent_of(name.repository, request.commit_id, request.parent_number)
         return await self._apply(
             name,
             request,
+            guards,
             base=parent,
             source=commit,
             source_id=request.commit_id,
@@ -336,6 +349,7 @@ class Merges:
         self,
         name: BranchName,
         request: PickRequest,
+        guards: HeadGuards,
         *,
         base: Commit | None,
         source: Commit | None,
@@ -367,7 +381,9 @@ class Merges:
             return await self.rooted(name.repository, partial(make, head_id))
 
         cause = Cause(_OPERATIONS[note], request.committer)
-        return await self._moves.move(name, propose, cause=cause)
+        return await self._moves.move(
+            name, propose, cause=cause, expected=request.expected, guards=guards
+        )
 
     async def _sides(
         self,

@@ -36,7 +36,7 @@ from tarn.core.pull_request import (
 from tarn.core.review_rule import ReviewRule
 from tarn.kv.records import Repository
 from tarn.kv.register import unknown_if
-from tarn_graveler.branch.handle import BeforePublish
+from tarn_graveler.branch.handle import BeforePublish, HeadGuards
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
 from tarn_graveler.records.branches import Branches, BranchName, branch_not_found
 from tarn_graveler.records.commits import Commits
@@ -260,7 +260,8 @@ class PullMerges:
         cause = Cause(HeadOperation.MERGE, caller.user_id)
         name = BranchName(repository, pull.destination.branch_id)
         try:
-            new = await self._moves.move(name, propose, cause=cause, before_publish=before_publish)
+            guards = HeadGuards(before_publish=before_publish)
+            new = await self._moves.move(name, propose, cause=cause, guards=guards)
             commit_id = new.commit_id
         except _Landed as before:
             commit_id = before.commit_id

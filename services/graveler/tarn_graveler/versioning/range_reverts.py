@@ -19,6 +19,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import Cause, HeadOperation
 from tarn.core.ids import CommitId, MetarangeId
 from tarn.kv.records import Repository
+from tarn_graveler.branch.handle import UNGUARDED, HeadGuards
 from tarn_graveler.branch.head_moves import HeadMoves, NewHead
 from tarn_graveler.graph.merge_base import is_ancestor
 from tarn_graveler.guards.fences import BuildBlocks
@@ -94,7 +95,9 @@ class RangeReverts:
         self._merges = merges
         self._moves = moves
 
-    async def revert(self, name: BranchName, request: RangeRevertRequest) -> RangeReverted:
+    async def revert(
+        self, name: BranchName, request: RangeRevertRequest, guards: HeadGuards = UNGUARDED
+    ) -> RangeReverted:
         """Undoes a range of commits; returns the new head.
 
         Commits whose changes the branch lacks are passed over, unless empty commits are allowed.
@@ -123,7 +126,10 @@ class RangeReverts:
             return head
 
         cause = Cause(HeadOperation.REVERT, request.each.committer)
-        return RangeReverted(await self._moves.move(name, propose, cause=cause), undone)
+        head = await self._moves.move(
+            name, propose, cause=cause, expected=request.each.expected, guards=guards
+        )
+        return RangeReverted(head, undone)
 
     async def _line(self, repository: Repository, request: RangeRevertRequest) -> list[_Undone]:
         """Returns the commits of the range, newest first."""

@@ -18,8 +18,10 @@ from tarn_api.web.choices import branches_offered
 from tarn_api.web.conflicts import CONFLICTS_MAX, choices_of, conflict_rows, side_of
 from tarn_api.web.page import Crumb, Page, redirect, render
 from tarn_api.web.place import RepositoryAt, require_head, way_to
-from tarn_proto.graveler.v1 import commit_service_pb2 as commit_pb
+from tarn_api.web.starting import ended_or_started
+from tarn_proto.graveler.v1 import merge_service_pb2 as merge_pb
 from tarn_proto.graveler.v1 import pull_request_service_pb2 as pull_pb
+from tarn_proto.graveler.v1 import task_service_pb2 as task_pb
 
 __all__ = [
     "CommitAt",
@@ -176,37 +178,43 @@ async def _preview(context: Context, at: PickAt, *, is_revert: bool) -> Page:
 
 
 async def revert(context: Context, at: RepositoryAt, form: Form) -> Response:
-    """Undoes a commit by a new commit on the head that the preview showed, and goes to that one."""
-    return await _apply(context, at, form, context.graveler.revert)
+    """Undoes a commit by a new commit on the head that the preview showed, and goes to that one; or to the task, if
+    that takes long."""
+    return await _apply(context, at, form, merge_pb.RevertRequest, context.graveler.start_revert)
 
 
 async def cherry_pick(context: Context, at: RepositoryAt, form: Form) -> Response:
-    """Makes the changes of a commit again by a new commit on the head that the preview showed, and goes to that one."""
-    return await _apply(context, at, form, context.graveler.cherry_pick)
+    """Makes the changes of a commit again by a new commit on the head that the preview showed, and goes to that one; or
+    to the task, if that takes long."""
+    start = context.graveler.start_cherry_pick
+    return await _apply(context, at, form, merge_pb.CherryPickRequest, start)
 
 
 async def _apply(
     context: Context,
     at: RepositoryAt,
     form: Form,
-    apply: Callable[..., Awaitable[commit_pb.Commit]],
+    request: type[merge_pb.RevertRequest | merge_pb.CherryPickRequest],
+    start: Callable[..., Awaitable[task_pb.Task]],
 ) -> Response:
-    """Has graveler revert or pick the commit of a form on its branch, and goes to the new commit."""
+    """Has graveler revert or pick the commit of a form on its branch, and goes to the new commit, or to the task."""
     branch, commit_id = form.need("branch", "the branch"), form.need("commit", "the commit")
     head = form.need("head", "the head of the branch that you saw")
     context.trace.values = {"repository": at.repository, "branch": branch}
-    choices, side, parent = choices_of(form), side_of(form.get("side", "")), _parent_of(form)
-    await require_head(context, at.repository, branch, head)
-    made = await apply(
-        context.change(),
-        at.repository,
-        branch,
-        commit_id,
-        parent_number=parent,
-        choices=choices,
-        default_side=side,
+    wanted = request(
+        repository_id=at.repository,
+        branch_id=branch,
+        ref=commit_id,
+        parent_number=_parent_of(form),
+        choices=choices_of(form),
+        default_side=side_of(form.get("side", "")),
+        expected_commit_id=head,
     )
-    return redirect(links.to_repository(at.repository, "commits", made.commit_id, branch=branch))
+    await require_head(context, at.repository, branch, head)
+    task = await ended_or_started(context, start, wanted)
+    if not (made := task.commit.commit_id):
+        return redirect(links.to_repository(at.repository, "task", task=task.task_id))
+    return redirect(links.to_repository(at.repository, "commits", made, branch=branch))
 
 
 def _parent_of(form: Form) -> int:

@@ -104,6 +104,7 @@ async def merge(context: Context, at: RepositoryAt, form: Form) -> Response:
         choices=choices,
         default_side=side,
         squash=bool(form.get("squash")),
+        expected_commit_id=head,
     )
     task = await ended_or_started(context, context.graveler.start_merge, wanted)
     made = task.merge.commit.commit_id

@@ -25,6 +25,8 @@ KINDS: Final = MappingProxyType(
         pb.TASK_KIND_PREVIEW: "preview",
         pb.TASK_KIND_COMMIT: "commit",
         pb.TASK_KIND_PULL_REQUEST_MERGE: "merge of a pull request",
+        pb.TASK_KIND_REVERT: "revert",
+        pb.TASK_KIND_CHERRY_PICK: "cherry-pick",
     }
 )
 STATES: Final = MappingProxyType(
