@@ -196,7 +196,7 @@ class AccessGate:
                 alone; INVALID for an invalid name in the request; errors of `RepositoryGate.enter`.
         """
         if grant is None:
-            grant = self._access.grant_cached(call) or await self._access.grant(call)
+            grant = self._access.grant_cached(call.caller_token) or await self._access.grant(call)
         if rule.through:
             await self._require_service(rule, call)
         if rule.scope is Scope.HANDLER:
@@ -236,7 +236,7 @@ class AccessGate:
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="bucket")
         grant = None
         if rule.public_read:
-            grant = self._access.grant_cached(call) or await self._access.grant(call)
+            grant = self._access.grant_cached(call.caller_token) or await self._access.grant(call)
             if grant.user_id == _GATEWAY:
                 return await self._anonymously(repositories, rule, request, call, handle)
         permit = await self.permit(rule, request, call, grant)
