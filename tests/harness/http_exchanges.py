@@ -38,16 +38,20 @@ def exchange_of(
     ended: list[bool],
 ) -> Any:
     """Returns the exchange of one request over a socket; `ended` is told its end."""
-    return kind(
-        scope={"type": "http", "method": method},  # type: ignore[typeddict-item]
-        transport=to,  # type: ignore[arg-type]
-        flow=FlowControl(to),  # type: ignore[arg-type]
-        logger=logging.getLogger("uvicorn.error"),
-        access_logger=logging.getLogger("uvicorn.access"),
-        access_log=False,
-        default_headers=[],
-        message_event=asyncio.Event(),
-        expect_100_continue=False,
-        keep_alive=keep_alive,
-        on_response=lambda: ended.append(True),
-    )
+    given: dict[str, Any] = {
+        "scope": {"type": "http", "method": method},
+        "transport": to,
+        "flow": FlowControl(to),  # type: ignore[arg-type]
+        "expect_100_continue": False,
+        "keep_alive": keep_alive,
+        "on_response": lambda: ended.append(True),
+    }
+    if kind is RequestResponseCycle:
+        given |= {
+            "logger": logging.getLogger("uvicorn.error"),
+            "access_logger": logging.getLogger("uvicorn.access"),
+            "access_log": False,
+            "default_headers": [],
+            "message_event": asyncio.Event(),
+        }
+    return kind(**given)

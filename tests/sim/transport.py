@@ -70,11 +70,11 @@ OPEN = cast("Access", _OpenAccess())
 class MixedAccess(Access):
     """Production's for callers who have a token of auth; admits all others, whose permissions are not simulated."""
 
-    def grant_cached(self, call: Call) -> Grant | None:
+    def grant_cached(self, token: str) -> Grant | None:
         """See `Access.grant_cached`."""
-        if call.caller_token == EVERYTHING.caller_token:
+        if token == EVERYTHING.caller_token:
             return EVERYTHING
-        return super().grant_cached(call)
+        return super().grant_cached(token)
 
     def accepts(self, token: str) -> bool:
         """See `Access.accepts`."""

@@ -205,7 +205,7 @@ class AccessGate:
                 alone; INVALID for an invalid name in the request; errors of `RepositoryGate.enter`.
         """
         if grant is None:
-            grant = self._access.grant_cached(call) or await self._access.grant(call)
+            grant = self._access.grant_cached(call.caller_token) or await self._access.grant(call)
         if rule.through:
             await self._require_service(rule, call)
         if rule.scope is Scope.HANDLER:
@@ -250,7 +250,7 @@ class AccessGate:
         permit_of = cast("Callable[..., Awaitable[RepositoryPermit]]", self.permit)
 
         async def read(request: Message, call: Call) -> Message:
-            grant = access.grant_cached(call) or await access.grant(call)
+            grant = access.grant_cached(call.caller_token) or await access.grant(call)
             if is_public and grant.user_id == _GATEWAY:
                 return await self._anonymously(repositories, rule, request, call, handle)
             permit = await permit_of(rule, request, call, grant)

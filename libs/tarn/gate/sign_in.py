@@ -100,14 +100,14 @@ class SignIn:
         """Whether a token of a key pair is kept, so that a request with it is not a sign-in."""
         return self._tokens.has(self._digest(access_key_id, secret))
 
-    def known_pair(self, call: Call, access_key_id: str, secret: str) -> Grant | None:
+    def known_pair(self, access_key_id: str, secret: str) -> Grant | None:
         """Returns the grant of a key pair if auth need not be asked."""
         token = self._tokens.get(self._digest(access_key_id, secret))
-        return None if token is None else self.known_token(call, token)
+        return None if token is None else self._access.grant_cached(token)
 
-    def known_token(self, call: Call, token: str) -> Grant | None:
+    def known_token(self, token: str) -> Grant | None:
         """Returns the grant of a caller token if auth need not be asked."""
-        return self._access.grant_cached(Call(call.request_id, token, call.deadline))
+        return self._access.grant_cached(token)
 
     async def begin_session(self, call: Call, token: str) -> str:
         """Begins a session of a browser for a caller token; returns its secret. Raises as
@@ -133,7 +133,7 @@ class SignIn:
             TarnError: as `Access.grant`.
         """
         asking = Call(call.request_id, token, call.deadline)
-        return self._access.grant_cached(asking) or await self._access.grant(asking)
+        return self._access.grant_cached(token) or await self._access.grant(asking)
 
     def _digest(self, access_key_id: str, secret: str) -> bytes:
         pair = f"{len(access_key_id)}:{access_key_id}{secret}".encode("utf-8", "surrogatepass")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -23,6 +22,7 @@ from tarn_api.bodies import BodyBounds
 from tarn_api.feed.feeds import Feeds
 from tarn_api.requests import ApiRequest
 from tarn_api.rpcs import CHANGE_S, READ_S, Rpcs
+from tarn_api.signing_in import Authenticator
 from tarn_api.traces import Trace
 
 __all__ = ["CHANGE_S", "READ_S", "Backend", "Context", "S3Endpoint"]
@@ -104,7 +104,7 @@ class Context:
         request_id: in every log line and answer.
         grant: of its caller; None for an operation without one.
         trace: what is recorded of it.
-        authenticate: asks for the grant of the caller again, for an answer that takes long; as for a request.
+        authenticator: finds the callers of requests.
         headers: more headers of the answer, such as a cookie.
     """
 
@@ -113,7 +113,7 @@ class Context:
     request_id: str
     grant: Grant | None
     trace: Trace
-    authenticate: Callable[[Call], Awaitable[Grant]]
+    authenticator: Authenticator
     headers: dict[str, str] = field(default_factory=dict)
 
     @property
@@ -158,6 +158,10 @@ class Context:
     def graveler(self) -> GravelerClient:
         """Metadata."""
         return self.backend.graveler
+
+    async def authenticate(self, call: Call) -> Grant:
+        """Asks for the grant of the caller again, for an answer that takes long; as for a request."""
+        return await self.authenticator.grant(self.request, call, self.trace)
 
     def read(self) -> Call:
         """Returns a call that reads, as the caller."""

@@ -8,8 +8,7 @@ its token.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
-from functools import partial
+from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Final
 
@@ -68,9 +67,6 @@ _OWN_PREFIX: Final = f"{OWN_BASE}/".encode()
 _STRANGERS_BODY_MAX: Final = 16 * 1024
 _BODIES_BYTES_MAX: Final = 64 * 1024 * 1024
 _INTERFACES: Final = b"/api/"
-_TABLE: Final = {**TABLE, **PAGE_HANDLERS}
-_PUBLIC: Final = PUBLIC | PUBLIC_PAGES
-_TRANSFERS: Final = TRANSFERS | PAGE_TRANSFERS
 _DOCUMENT_PATH: Final = b"/openapi.json"
 _PUBLIC_REQUESTS: Final = 200
 """Of one address in a second, without credentials."""
@@ -87,20 +83,41 @@ _OF_EVERY_ANSWER: Final = _encoded(ANSWER_HEADERS)
 _NAMES_OF_EVERY_ANSWER: Final = frozenset(
     {b"x-request-id", *(name for name, _ in _OF_EVERY_ANSWER)}
 )
-_NAMED: Final = {
-    each.id: tuple(
-        name
-        for name in ("ref", "branch", "path")
-        if name in each.parameters.__struct_fields__ and f"{{{name}}}" not in each.path
-    )
-    for each in (*OPERATIONS, *OWN_OPERATIONS, *PAGES)
-}
-"""What the records of an operation name of its query. Of pages, refs are parameters, too."""
 _NO_STORE: Final = (b"cache-control", b"no-store")
 _LINES_OF_EVERY_ANSWER: Final = b"".join(
     b"%b: %b\r\n" % each for each in (*_OF_EVERY_ANSWER, _NO_STORE)
 )
 _log = structlog.get_logger()
+
+
+class _Row:
+    """What the tables say of one operation, so that a request asks once.
+
+    Attributes:
+        answer: its handler, or the reason of its refusal.
+        is_public: whether it needs no caller.
+        is_transfer: whether it moves the bytes of an object.
+        is_stream: whether it is answered by a stream of events.
+        named: what its records name of its query. Of pages, refs are parameters, too.
+    """
+
+    __slots__ = ("answer", "is_public", "is_stream", "is_transfer", "named")
+
+    def __init__(self, operation: Operation) -> None:
+        name = operation.id
+        self.answer = PAGE_HANDLERS[name] if name in PAGE_HANDLERS else TABLE[name]
+        self.is_public = name in PUBLIC or name in PUBLIC_PAGES
+        self.is_transfer = name in TRANSFERS or name in PAGE_TRANSFERS
+        self.is_stream = name in STREAMS
+        self.named = tuple(
+            each
+            for each in ("ref", "branch", "path")
+            if each in operation.parameters.__struct_fields__
+            and f"{{{each}}}" not in operation.path
+        )
+
+
+_ROWS: Final = {each.id: _Row(each) for each in (*OPERATIONS, *OWN_OPERATIONS, *PAGES)}
 
 
 class Endpoint:
@@ -246,37 +263,39 @@ class Endpoint:
             return await self._make_rpc(request, trace, rpc)
         operation, in_path = self._found(request)
         trace.operation, trace.values = operation.id, in_path
-        row = _TABLE[operation.id]
-        is_public = operation.id in _PUBLIC
-        if is_public:
+        row = _ROWS[operation.id]
+        if row.is_public:
             grant = None
             if operation.id != "healthCheck":  # it costs nothing
                 self._admit_stranger(trace)
         else:
-            grant = await self._grant_of(request, trace)
-            self._admit(grant, in_path.get("repository", ""), trace)
-        if isinstance(row, Refusal):
-            raise ApiError(501, row.reason, reason="NOT_IMPLEMENTED")
+            grant = self._known_grant(request, trace) or await self._grant_of(request, trace)
+            if self._rates is not None and self._rates.is_on:
+                self._admit(self._rates, grant, in_path.get("repository", ""), trace)
+        handle = row.answer
+        if isinstance(handle, Refusal):
+            raise ApiError(501, handle.reason, reason="NOT_IMPLEMENTED")
         parameters = decode_parameters(operation, in_path, request)
-        if _NAMED[operation.id]:
-            trace.values = _values_of(operation, in_path, parameters)
-        if operation.id in _TRANSFERS:
+        if row.named:
+            trace.values = _values_of(row.named, in_path, parameters)
+        if row.is_transfer:
             self._begin_transfer(trace)
-        authenticate = partial(self._authenticator.grant, request, trace=trace)
-        context = Context(self._backend, request, trace.request_id, grant, trace, authenticate)
+        context = Context(
+            self._backend, request, trace.request_id, grant, trace, self._authenticator
+        )
         if operation.body is None:
-            answer = await row(context, parameters)
-        elif is_public:
+            answer = await handle(context, parameters)
+        elif row.is_public:
             self._begin_stranger()
             try:
                 body = await self._body_of(operation, request, trace, _STRANGERS_BODY_MAX)
-                answer = await row(context, parameters, body)
+                answer = await handle(context, parameters, body)
             finally:
                 self._strangers -= 1
         else:
             body = await self._body_of(operation, request, trace)
-            answer = await row(context, parameters, body)
-        if operation.id in STREAMS:
+            answer = await handle(context, parameters, body)
+        if row.is_stream:
             self._running -= 1
             trace.is_stream = True
         return _response(operation, answer, context.headers)
@@ -307,15 +326,13 @@ class Endpoint:
             raise too_many(text, wait_s, reason="RATE_EXCEEDED")
         self._public.take(trace.remote)
 
-    def _admit(self, grant: Grant, repository: str, trace: Trace) -> None:
+    def _admit(self, rates: RateLimits, grant: Grant, repository: str, trace: Trace) -> None:
         """Takes a request from the rates of its user and its repository, which are those of S3 requests. Whoever may
         do nothing in a repository uses none of its rate."""
-        if self._rates is None or not self._rates.is_on:
-            return
         inside = f"repository/{repository}/"
         if repository and any(grant.policy.may_allow(each, inside) for each in _IN_REPOSITORIES):
             trace.charged = repository
-        if (refusal := self._rates.take(grant.user_id, trace.charged)) is not None:
+        if (refusal := rates.take(grant.user_id, trace.charged)) is not None:
             self._throttled[refusal.kind, refusal.limit].add()
             raise too_many(refusal.text, refusal.wait_s, reason="RATE_EXCEEDED")
 
@@ -343,12 +360,20 @@ class Endpoint:
         content_type = request.headers.get("content-type", JSON).partition(";")[0].strip().lower()
         message = rpc.request_of(content_type, body)
         trace.values = values_of(message)
-        self._admit(grant, trace.values.get("repository", ""), trace)
+        if self._rates is not None and self._rates.is_on:
+            self._admit(self._rates, grant, trace.values.get("repository", ""), trace)
         call = self._backend.call(
             trace.request_id, grant.caller_token, rpc.seconds(request.headers)
         )
         answer = await self._backend.rpcs.make(rpc, message, call)
         return Response(encoded(answer, content_type), media_type=content_type)
+
+    def _known_grant(self, request: ApiRequest, trace: Trace) -> Grant | None:
+        """Returns the grant of a caller for which nothing is waited; None: `_grant_of` decides."""
+        grant = self._authenticator.known(request, trace)
+        if grant is not None:
+            trace.user = _connection_of(request)["user"] = grant.user_id
+        return grant
 
     async def _grant_of(self, request: Request, trace: Trace) -> Grant:
         self._begin_stranger()
@@ -526,11 +551,11 @@ def _late() -> ApiError:
 
 
 def _values_of(
-    operation: Operation, in_path: Mapping[str, str], parameters: msgspec.Struct
+    named: Iterable[str], in_path: Mapping[str, str], parameters: msgspec.Struct
 ) -> Mapping[str, str]:
     """Returns what the records of a request name of its path and its query."""
     values = dict(in_path)
-    for name in _NAMED[operation.id]:
+    for name in named:
         if value := getattr(parameters, name):
             values[name] = value
     return values

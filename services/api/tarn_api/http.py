@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import socket
 import ssl
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Self
@@ -20,9 +21,9 @@ from urllib.parse import unquote
 
 import httptools
 from starlette.types import Message
-from uvicorn._types import ASGIVersions
+from uvicorn._types import ASGIVersions, HTTPScope
 from uvicorn.config import Config
-from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT
+from uvicorn.protocols.http.flow_control import HIGH_WATER_LIMIT, FlowControl
 from uvicorn.protocols.http.httptools_impl import (
     HEADER_RE,
     HEADER_VALUE_RE,
@@ -74,6 +75,7 @@ class HttpBounds:
 _FRAMING: Final = frozenset({b"connection", b"transfer-encoding"})
 _ASGI: Final[ASGIVersions] = {"version": "3.0", "spec_version": "2.3"}
 _NO_BODY: Final = (204, 304)
+_NO_HEADERS: Final[list[tuple[bytes, bytes]]] = []
 _JOINED_MAX: Final = 64 * 1024
 """To copy a larger body costs more than another write."""
 
@@ -86,6 +88,48 @@ class Exchange(RequestResponseCycle):
     """
 
     start: Message | None = None
+    # What uvicorn's class sets for each request, and is the same for all, or until something changes it.
+    logger = logging.getLogger("uvicorn.error")
+    access_log = False
+    default_headers = _NO_HEADERS
+    disconnected = response_started = response_complete = False
+    more_body = True
+    chunked_encoding: bool | None = None
+    expected_content_length = 0
+    _event: asyncio.Event | None = None
+
+    def __init__(
+        self,
+        scope: HTTPScope,
+        transport: asyncio.Transport,
+        flow: FlowControl,
+        on_response: Callable[[], None],
+        *,
+        expect_100_continue: bool,
+        keep_alive: bool,
+    ) -> None:
+        self.scope = scope
+        self.transport = transport
+        self.flow = flow
+        self.on_response = on_response
+        self.waiting_for_100_continue = expect_100_continue
+        self.keep_alive = keep_alive
+        self.body = bytearray()
+
+    @property
+    def message_event(self) -> asyncio.Event:  # type: ignore[override]
+        """Is set while there is something to receive. Made for the first who waits: most requests wait for nothing."""
+        event = self._event
+        if event is None:
+            event = self._event = asyncio.Event()
+            if self.body or not self.more_body or self.disconnected or self.response_complete:
+                event.set()
+        return event
+
+    def tell(self) -> None:
+        """Tells whoever waits that there is something to receive."""
+        if self._event is not None:
+            self._event.set()
 
     def send_whole(self, status: int, lines: bytes, body: bytes) -> bool:
         """Sends an answer without the events of ASGI, which say the same in more steps.
@@ -116,7 +160,8 @@ class Exchange(RequestResponseCycle):
         if self.more_body or self.disconnected or self.response_complete:
             return None
         found, self.body = bytes(self.body), bytearray()
-        self.message_event.clear()
+        if self._event is not None:
+            self._event.clear()
         self.flow.resume_reading()
         return found
 
@@ -166,7 +211,7 @@ class Exchange(RequestResponseCycle):
             self.transport.write(body)
         self.response_complete = True
         self.waiting_for_100_continue = False
-        self.message_event.set()
+        self.tell()
         self.on_response()
 
 
@@ -177,6 +222,7 @@ class _Protocol(HttpToolsProtocol):
     def __init__(self, server: HttpServer) -> None:
         # Each request has a copy of the outer dict; the inner one is the connection's.
         super().__init__(server.config, server.state, {"connection": {}})
+        self.cycle: Exchange
         self._unsent = server.unsent
         self._bounds = server.bounds
         self._head_bytes_max = server.bounds.head_bytes_max
@@ -274,17 +320,12 @@ class _Protocol(HttpToolsProtocol):
         before, self.cycle = (
             self.cycle,
             Exchange(
-                scope=scope,
-                transport=self.transport,
-                flow=self.flow,
-                logger=self.logger,
-                access_logger=self.access_logger,
-                access_log=False,
-                default_headers=[],
-                message_event=asyncio.Event(),
+                scope,
+                self.transport,
+                self.flow,
+                self.on_response_complete,
                 expect_100_continue=self.expect_100_continue,
                 keep_alive=version != "1.0" and parser.should_keep_alive(),
-                on_response=self.on_response_complete,
             ),
         )
         if before is None or before.response_complete:
@@ -300,14 +341,14 @@ class _Protocol(HttpToolsProtocol):
             cycle.body += body
             if len(cycle.body) > HIGH_WATER_LIMIT:
                 self.flow.pause_reading()
-            cycle.message_event.set()
+            cycle.tell()
 
     def on_message_complete(self) -> None:
         self._is_body_whole = True
         cycle = self.cycle
         if not cycle.response_complete:
             cycle.more_body = False
-            cycle.message_event.set()
+            cycle.tell()
         else:
             # The rest of a body that no handler wanted has come: the connection waits for a request again.
             self._stop_head_timer()

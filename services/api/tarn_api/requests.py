@@ -255,12 +255,17 @@ class ApiRequest(Request):
     Args:
         scope, receive: of ASGI.
         rest: takes what is left of the body, if all of it has come; None: wait for it.
+
+    Attributes:
+        headers: instead of Starlette's property, which looks at each use whether it has made them.
     """
+
+    headers: HeaderIndex = None  # type: ignore[assignment]
 
     def __init__(self, scope: Scope, receive: Receive, rest: Callable[[], bytes | None]) -> None:
         super().__init__(scope, receive)
         self.rest = rest
-        self._headers = HeaderIndex(scope["headers"])
+        self.headers = HeaderIndex(scope["headers"])
 
 
 class BodyBudget:

@@ -72,6 +72,23 @@ class Authenticator:
         self._failures = failures
         self._of_cookies = of_cookies
 
+    def known(self, request: Request, trace: Trace) -> Grant | None:
+        """Returns what `grant` does, at once, if auth need not be asked; None if `grant` has more to decide.
+
+        Raises:
+            ApiError: 401.
+        """
+        header = request.headers.get("authorization")
+        if header is None or is_browser(request):
+            return None
+        scheme, _, value = header.partition(" ")
+        scheme = scheme.lower()
+        if scheme == "basic":
+            key, secret = _pair(value)
+            trace.access_key_id = key[:128]
+            return self._sign_in.known_pair(key, secret)
+        return self._sign_in.known_token(value.strip()) if scheme == "bearer" else None
+
     async def grant(self, request: Request, call: Call, trace: Trace) -> Grant:
         """Returns the grant of a caller.
 
@@ -103,15 +120,13 @@ class Authenticator:
                     refuse_other_sites(request)
                 key, secret = _pair(value)
                 trace.access_key_id = key[:128]
-                if (known := self._sign_in.known_pair(call, key, secret)) is not None:
-                    return known
                 if self._sign_in.knows_pair(key, secret):
                     return await self._sign_in.grant_of_pair(call, key, secret)
                 with counted_failures(self._failures, trace.remote):
                     return await self._sign_in.grant_of_pair(call, key, secret)
             case "bearer":
                 token = value.strip()
-                if (known := self._sign_in.known_token(call, token)) is not None:
+                if (known := self._sign_in.known_token(token)) is not None:
                     return known
                 with counted_failures(self._failures, trace.remote):
                     return await self._sign_in.grant_of_token(call, token)

@@ -143,7 +143,7 @@ class Traces:
             "user": trace.user,
             "code": trace.reason or "OK",
             "status": trace.status,
-            "duration_ms": round(seconds * 1000, 3),
+            "duration_ms": int(seconds * 1e6) / 1000,
             "request_id": trace.request_id,
             "bytes_in": trace.bytes_in,
             "bytes_out": trace.bytes_out,

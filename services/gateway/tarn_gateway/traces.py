@@ -178,7 +178,7 @@ class Traces:
             "user": trace.user,
             "code": trace.code or "OK",
             "status": exchange.status,
-            "duration_ms": round(exchange.seconds * 1000, 3),
+            "duration_ms": int(exchange.seconds * 1e6) / 1000,
             "request_id": request.request_id,
             "bytes_in": exchange.received_bytes,
             "bytes_out": exchange.sent_bytes,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 from pathlib import Path
+from unittest.mock import patch
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 from tests.support.listings import Listing, listings, paths, run_of, sample_entry
 
 from tarn.block import rangecache
@@ -49,9 +51,10 @@ class Source:
         return self.run
 
 
-@given(listings().filter(bool), paths())
-def test_search_agrees_with_a_dict(listing: Listing, path: str) -> None:
-    cached = CachedRange(run_of(listing))
+@given(listings().filter(bool), paths(), st.integers(1, 8))
+def test_search_agrees_with_a_dict(listing: Listing, path: str, marks: int) -> None:
+    with patch.object(rangecache, "_MARKS_MAX", marks):
+        cached = CachedRange(run_of(listing))
     assert cached.find(path) == sum(other < path for other in listing)
     assert cached.get(path) == listing.get(path)
     assert all(cached.get(name) == value for name, value in listing.items())

@@ -87,7 +87,7 @@ async def test_a_grant_is_asked_for_once_in_its_time(world: World) -> None:
     await world.access.grant(world.call())
     assert len(world.auth.requests) == 1
     world.clock.advance(0.1)
-    assert world.access.grant_cached(world.call()) is None
+    assert world.access.grant_cached(world.call().caller_token) is None
     await world.access.grant(world.call())
     assert len(world.auth.requests) == 2
 
