@@ -14,20 +14,28 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.journal.compactions import CompactedFile
 from tarn.journal.epochs import BaseFile, Epoch
 from tarn.journal.names import PassName
-from tarn.journal.reading import FileFacts, PassSelector, Source, read_source
+from tarn.journal.reading import FileFacts, PassSelector, Source, read_judged, read_source
 
-__all__ = ["SOURCES", "judged", "read_row", "sources_frame"]
+__all__ = ["SOURCES", "judged", "read_row", "read_row_again", "sources_frame"]
 
 SOURCES: Final = "at int, source binary"
 _TASKS_OF_SLOT: Final = 8
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """A source; one of the fields is set."""
+    """A source; one of the first three fields is set. `sha256`: of its bytes, if it was judged already."""
 
     base: BaseFile | None = None
     compacted: CompactedFile | None = None
     drained: PassName | None = None
+    sha256: str = ""
+
+    @property
+    def named(self) -> Source:
+        """The source."""
+        found = self.base or self.compacted or self.drained
+        assert found is not None
+        return found
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -37,9 +45,19 @@ class _Told(msgspec.Struct, frozen=True):
     error: tuple[str, str, str] | None = None
 
 
-def sources_frame(spark: SparkSession, sources: Sequence[Source]) -> DataFrame:
-    """Returns a table of files (`SOURCES`), each with its position, spread over the tasks that read them."""
-    rows = [(at, msgspec.msgpack.encode(_place(source))) for at, source in enumerate(sources)]
+def sources_frame(
+    spark: SparkSession, sources: Sequence[Source], digests: Sequence[str] = ()
+) -> DataFrame:
+    """Returns a table of files (`SOURCES`), each with its position, spread over the tasks that read them.
+
+    Args:
+        spark: makes the table.
+        sources: the files.
+        digests: the SHA-256 of each, if they were judged already; see `read_row_again`.
+    """
+    both = zip(sources, digests or [""] * len(sources), strict=True)
+    places = [msgspec.structs.replace(_place(source), sha256=digest) for source, digest in both]
+    rows = [(at, msgspec.msgpack.encode(place)) for at, place in enumerate(places)]
     slots = spark.sparkContext.defaultParallelism
     pieces = max(1, min(len(rows), _TASKS_OF_SLOT * slots))
     return spark.createDataFrame(rows, SOURCES, verifySchema=False).repartition(pieces)
@@ -63,9 +81,7 @@ async def read_row(
     Raises:
         TarnError: CORRUPT: the file is one of a base. Any error of the store.
     """
-    place = msgspec.msgpack.decode(source, type=_Place)
-    named = place.base or place.compacted or place.drained
-    assert named is not None
+    named = msgspec.msgpack.decode(source, type=_Place).named
     try:
         facts, table = await read_source(blocks, namespace, epoch, named)
     except TarnError as error:
@@ -74,6 +90,18 @@ async def read_row(
         told = _Told(error=(error.kind.value, error.reason.value, error.message))
         return msgspec.msgpack.encode(told), None
     return msgspec.msgpack.encode(_Told(facts=facts)), table
+
+
+async def read_row_again(
+    blocks: ReadBlocks, namespace: str, epoch: Epoch, source: bytes, columns: Sequence[str]
+) -> pa.Table:
+    """Returns some columns of the file of a row that was judged already.
+
+    Raises:
+        TarnError: as `tarn.journal.reading.read_judged`.
+    """
+    place = msgspec.msgpack.decode(source, type=_Place)
+    return await read_judged(blocks, namespace, epoch, place.named, place.sha256, columns)
 
 
 def judged(
