@@ -1,6 +1,6 @@
 """Replay of a journal: events per second of one process, and of Spark, over files of local blocks. Prints a table.
 
-    python -m bench.journal_replay [--events 2000000] [--writes 2] [--tokens 4] [--spark]
+    python -m bench.journal_replay [--events 2000000] [--writes 2] [--tokens 4] [--parts] [--spark]
 
 One branch; each path is written `--writes` times on average, in `--tokens` tokens, of which the branch names all but
 one. Reading and checking the files is in the time. `--spark` replays as `python -m tarn_spark.rebuild` does, with the

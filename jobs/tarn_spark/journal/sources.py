@@ -16,7 +16,7 @@ from tarn.journal.epochs import BaseFile, Epoch
 from tarn.journal.names import PassName
 from tarn.journal.reading import FileFacts, PassSelector, Source, read_judged, read_source
 
-__all__ = ["SOURCES", "judged", "read_row", "read_row_again", "sources_frame"]
+__all__ = ["SOURCES", "judged", "read_row", "read_row_again", "source_rows", "sources_frame"]
 
 SOURCES: Final = "at int, source binary"
 _TASKS_OF_SLOT: Final = 8
@@ -48,19 +48,30 @@ class _Told(msgspec.Struct, frozen=True):
 def sources_frame(
     spark: SparkSession, sources: Sequence[Source], digests: Sequence[str] = ()
 ) -> DataFrame:
-    """Returns a table of files (`SOURCES`), each with its position, spread over the tasks that read them.
+    """Returns a table of files (`SOURCES`), spread over the tasks that read them; see `source_rows`."""
+    found = source_rows(sources, digests)
+    rows = list(
+        zip(found.column("at").to_pylist(), found.column("source").to_pylist(), strict=True)
+    )
+    slots = spark.sparkContext.defaultParallelism
+    pieces = max(1, min(len(rows), _TASKS_OF_SLOT * slots))
+    return spark.createDataFrame(rows, SOURCES, verifySchema=False).repartition(pieces)
+
+
+def source_rows(sources: Sequence[Source], digests: Sequence[str] = ()) -> pa.RecordBatch:
+    """Returns files as rows of `SOURCES`, each with its position.
 
     Args:
-        spark: makes the table.
         sources: the files.
         digests: the SHA-256 of each, if they were judged already; see `read_row_again`.
     """
     both = zip(sources, digests or [""] * len(sources), strict=True)
     places = [msgspec.structs.replace(_place(source), sha256=digest) for source, digest in both]
-    rows = [(at, msgspec.msgpack.encode(place)) for at, place in enumerate(places)]
-    slots = spark.sparkContext.defaultParallelism
-    pieces = max(1, min(len(rows), _TASKS_OF_SLOT * slots))
-    return spark.createDataFrame(rows, SOURCES, verifySchema=False).repartition(pieces)
+    columns = [
+        pa.array(range(len(places)), pa.int32()),
+        pa.array([msgspec.msgpack.encode(each) for each in places], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=["at", "source"])
 
 
 def _place(source: Source) -> _Place:
