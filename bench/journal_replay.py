@@ -1,10 +1,11 @@
 """Replay of a journal: events per second of one process, and of Spark, over files of local blocks. Prints a table.
 
-    python -m bench.journal_replay [--events 2000000] [--writes 2] [--tokens 4] [--spark]
+    python -m bench.journal_replay [--events 2000000] [--writes 2] [--tokens 4] [--parts] [--spark]
 
 One branch; each path is written `--writes` times on average, in `--tokens` tokens, of which the branch names all but
-one. Reading and checking the files is in the time. Beside other work, the processor time says more than the clock; that
-of Spark is the time of its JVM and of its Python processes.
+one. Reading and checking the files is in the time. `--spark` replays as `python -m tarn_spark.rebuild` does, with the
+listing's files, first cold and then in the warm session, so the difference is what a session costs once. Beside other
+work, the processor time says more than the clock; that of Spark is the time of its JVM and of its Python processes.
 """
 
 from __future__ import annotations
@@ -17,21 +18,22 @@ import resource
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
 from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 
+from tarn.block.committed import open_committed
 from tarn.block.opening import BlockPlace
-from tarn.block.port import BlockStore
+from tarn.block.port import BlockKey, BlockStore
 from tarn.config import load
 from tarn.core.branch import Branch, Token, TokenKind
-from tarn.core.ids import CommitId, TokenId
+from tarn.core.commit import Commit, commit_id_of, commit_path, to_json
+from tarn.core.entry import Entry, pack
+from tarn.core.ids import MetarangeId, TokenId
 from tarn.journal.accounts import Accounts
 from tarn.journal.epochs import Epoch, EpochCause, begin_epoch, next_epoch
 from tarn.journal.events import EVENT_SCHEMA, EventRow, table_of
-from tarn.journal.names import PassName
 from tarn.journal.reading import EpochReader
 from tarn.journal.replay import Replay, StagedRows
 from tarn.journal.writing import BranchPass, JournalWriter
@@ -40,12 +42,20 @@ from tarn.rpc.process.system import SystemClock
 
 LAKE = "local://lake"
 FILE_EVENTS = 131_072
-ENTRY_BYTES = 114
+ENTRIES = 4096
 
 
 def tables(events: int, writes: int, tokens: list[str]) -> Iterator[pa.Table]:
     rng = np.random.default_rng(1)
-    entries = [random.Random(1).randbytes(ENTRY_BYTES) for _ in range(4096)]
+    bits = random.Random(1)
+    entries = [
+        pack(
+            Entry(
+                number, 1, bits.randbytes(16), bits.randbytes(16), lineage=bits.randbytes(16).hex()
+            )
+        )
+        for number in range(ENTRIES)
+    ]
     for start in range(0, events, FILE_EVENTS):
         count = min(FILE_EVENTS, events - start)
         numbers = np.arange(start + 1, start + 1 + count)
@@ -64,7 +74,7 @@ def tables(events: int, writes: int, tokens: list[str]) -> Iterator[pa.Table]:
             pa.array(
                 [f"tables/events/date=2026-11-{p % 30:02}/part-{p:08}.parquet" for p in paths]
             ),
-            pa.array([entries[at] for at in rng.integers(0, 4096, count).tolist()], pa.binary()),
+            pa.array([entries[at] for at in rng.integers(0, ENTRIES, count).tolist()], pa.binary()),
             pa.repeat(pa.scalar(b"", pa.binary()), count),
         ]
         yield pa.Table.from_arrays(columns, schema=EVENT_SCHEMA)
@@ -78,12 +88,21 @@ async def written(blocks: BlockStore, arguments: argparse.Namespace) -> Epoch:
     for table in tables(arguments.events, arguments.writes, tokens):
         await writer.write(2, table, [BranchPass("main", 9, tokens)], is_full=False)
     named = [Token(TokenId(each), TokenKind.PLAIN, 8, 0) for each in reversed(tokens[1:])]
-    branch = Branch(b"i", named[0], tuple(named[1:]), CommitId("c" * 64), create_time_us=1)
+    commit = Commit((), await empty_listing(blocks), "bench", "nothing", 1, 0)
+    commit_id = commit_id_of(commit)
+    await blocks.put(BlockKey(LAKE, commit_path(commit_id)), to_json(commit))
+    branch = Branch(b"i", named[0], tuple(named[1:]), commit_id, create_time_us=1)
     row = EventRow(
         b"r" * 16, "main", "", 9, 3, b"", b"", "seal", "branches/main", encode_branch(branch), b""
     )
     await writer.write(3, table_of([row]), [BranchPass("main", 9, tokens[1:])], is_full=False)
     return epoch
+
+
+async def empty_listing(blocks: BlockStore) -> MetarangeId:
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_committed(blocks, Path(folder)) as committed:
+            return (await committed.build(LAKE, None, [])).metarange_id
 
 
 async def in_one_process(blocks: BlockStore, epoch: Epoch, folder: Path) -> int:
@@ -98,26 +117,24 @@ async def in_one_process(blocks: BlockStore, epoch: Epoch, folder: Path) -> int:
     return found
 
 
-def by_spark(
-    place: BlockPlace, epoch: Epoch, names: list[PassName], reader: EpochReader, events: int
-) -> None:
+async def by_spark(place: BlockPlace, blocks: BlockStore, events: int, times: int) -> None:
     from tarn_spark.collection.session import session_builder
-    from tarn_spark.journal.rebuild import spark_rebuild
+    from tarn_spark.journal.rebuild import SparkReplay
 
     spark = session_builder("local[2]").config("spark.driver.memory", "4g").getOrCreate()
     spark.sparkContext.setLogLevel("ERROR")
-    # Processes of Python, and the compiled code of the JVM, are there in a job that is longer.
-    for _ in range(2):
-        spark.range(64).repartition(4).mapInArrow(lambda batches: batches, "id bigint").count()
-    began, cpu = time.perf_counter(), tree_cpu_seconds()
-    with ExitStack() as stack:
-        made = spark_rebuild(spark, place, LAKE, epoch, names, reader.selector, stack)
-        found = made.staged.count()
-        seconds = time.perf_counter() - began
-        cpu = tree_cpu_seconds() - cpu
+    for number in range(times):
+        began, cpu = time.perf_counter(), tree_cpu_seconds()
+        made = await SparkReplay(spark, place, blocks, LAKE).run()
+        seconds, cpu = time.perf_counter() - began, tree_cpu_seconds() - cpu
+        (listing,) = made.listings
+        assert listing.metarange_id is not None, listing.problem
+        rates = f"{events / seconds:,.0f} | {events / cpu:,.0f}"
+        what = "warm" if number else "cold"
+        print(
+            f"| Spark, {what}, with the listing | {listing.rows:,} | {seconds:.1f} | {cpu:.1f} | {rates} |"
+        )
     spark.stop()
-    rates = f"{events / seconds:,.0f} | {events / cpu:,.0f}"
-    print(f"| Spark, two threads | {found:,} | {seconds:.1f} | {cpu:.1f} | {rates} |")
 
 
 def tree_cpu_seconds() -> float:
@@ -156,9 +173,7 @@ async def measured(arguments: argparse.Namespace, folder: Path) -> None:
     print(f"| one process | {found:,} | {seconds:.1f} | {cpu:.1f} | {rates} |")
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     if arguments.spark:
-        reader = EpochReader(blocks, LAKE, epoch, Accounts(epoch.number, epoch.begin_time_us))
-        names = await reader.names()
-        await asyncio.to_thread(by_spark, place, epoch, names, reader, arguments.events)
+        await by_spark(place, blocks, arguments.events, 3)
     print(f"peak of this process: {peak} MiB")
     await blocks.close()
 

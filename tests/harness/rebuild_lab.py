@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,6 +15,7 @@ from tests.support.clock import RestlessClock, SeededIds
 
 from tarn.core.ids import AccessKeyId, BranchId, TokenId, UserId, physical_path
 from tarn.core.levels import ALL_FEATURES
+from tarn.core.listing.breaks import BreakRule
 from tarn.fsck.check import check
 from tarn.fsck.finding import Severity
 from tarn.fsck.progress import CheckProgress
@@ -23,6 +24,7 @@ from tarn.fsck.state import open_state
 from tarn.journal.accounts import Accounts
 from tarn.journal.epochs import newest_epoch
 from tarn.journal.reading import EpochReader
+from tarn.journal.replayed import ReplayedJournal
 from tarn.kv.auth_records import (
     Credential,
     Setup,
@@ -130,9 +132,15 @@ class RebuildLab:
             self.replicas.clock.advance(61)
 
     async def rebuild(
-        self, target: Any = None, *, blocks: Any = None, namespace: str = NAMESPACE
+        self,
+        target: Any = None,
+        *,
+        blocks: Any = None,
+        namespace: str = NAMESPACE,
+        rule: BreakRule | None = None,
+        ready: Sequence[ReplayedJournal] = (),
     ) -> RebuildReport:
-        """Rebuilds into the target, or into another store."""
+        """Rebuilds into the target, or into another store; takes over journals that a job has replayed."""
         self.attempts += 1
         clock, ids = self.replicas.clock, SeededIds(self.replicas.clock, seed=900 + self.attempts)
         made = MemKv()
@@ -141,11 +149,12 @@ class RebuildLab:
             self.target if target is None else target, INSTALLATION, "mem://", is_shared=False
         )
         async with open_committed(
-            self.replicas.blocks, self.folder / f"rebuild{self.attempts}"
+            self.replicas.blocks, self.folder / f"rebuild{self.attempts}", rule=rule
         ) as committed:
             keys = InstallationKeys(INSTALLATION)
             bucket = self.replicas.blocks if blocks is None else blocks
-            tools = Rebuilder(made, keys, bucket, committed, clock, ids)
+            replayed = {each.namespace: each for each in ready}
+            tools = Rebuilder(made, keys, bucket, committed, clock, ids, replayed)
             return await fill_installation(tools, made, place, ids, options, namespace)
 
     def new_target(self) -> None:
@@ -293,10 +302,12 @@ def _told(key: bytes, value: bytes) -> Any:
 
 
 @asynccontextmanager
-async def rebuild_lab(folder: Path) -> AsyncIterator[RebuildLab]:
-    """Makes a lake with a journal over an embedded store; blocks are in memory."""
+async def rebuild_lab(folder: Path, blocks: Any = None) -> AsyncIterator[RebuildLab]:
+    """Makes a lake with a journal over an embedded store; blocks are in memory, or those of the caller."""
     kv = await open_embedded(folder / "kv.db", durability="os")
     replicas = Replicas(folder, kv, keeps_events=True)
+    if blocks is not None:
+        replicas.blocks = blocks
     async with replicas.replica() as graveler:
         repository = await create_repository(graveler)
         lake = Lake(graveler, repository, replicas.kv, replicas.clock, replicas.meters)

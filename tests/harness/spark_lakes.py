@@ -17,7 +17,7 @@ from tests.support.clock import RestlessClock
 from tarn.block.opening import BlockPlace
 from tarn.config import load
 
-__all__ = ["SMALL_SESSION", "SPARK_HERE", "local_lake", "local_place", "spark_session"]
+__all__ = ["SMALL_SESSION", "SPARK_HERE", "java_home", "local_lake", "local_place", "spark_session"]
 
 SMALL_SESSION = {
     "spark.driver.memory": "1g",
@@ -37,15 +37,20 @@ SPARK_HERE = [
 """Marks of tests whose own process has the session."""
 
 
+def java_home() -> str:
+    """Returns the folder of Java."""
+    java = subprocess.run(
+        [str(ROOT / "tools" / "java-home")], capture_output=True, text=True, check=True
+    )
+    return java.stdout.strip()
+
+
 @contextmanager
 def spark_session(folder: Path) -> Iterator[SparkSession]:
     """Yields a session with two threads; it ends with the block."""
     from tarn_spark.collection.session import session_builder
 
-    java = subprocess.run(
-        [str(ROOT / "tools" / "java-home")], capture_output=True, text=True, check=True
-    )
-    os.environ["JAVA_HOME"] = java.stdout.strip()
+    os.environ["JAVA_HOME"] = java_home()
     builder = session_builder("local[2]")
     for key, value in SMALL_SESSION.items():
         builder = builder.config(key, value)

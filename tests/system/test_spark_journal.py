@@ -1,106 +1,164 @@
-"""Spark makes the same of a journal as one process does, with the same report: of random journals, with damage."""
+"""Spark replays a journal for a rebuild: the store is then the one that a rebuild in one process makes."""
 
 from __future__ import annotations
 
+import asyncio
+import os
 import random
-from contextlib import ExitStack
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
-from journals import State, model, random_events, random_journal, state_of
-from spark_lakes import SPARK_HERE, local_place
+from rebuild_lab import RebuildLab, rebuild_lab
+from spark_jobs import driver
+from spark_lakes import SPARK_HERE, java_home, local_place
 from tests.support.clock import ManualClock
 
-from tarn.block.port import BlockKey, BlockStore
+from tarn.block.port import BlockKey
 from tarn.core.errors import Kind, TarnError
-from tarn.journal import writing
-from tarn.journal.accounts import Accounts, Report
-from tarn.journal.epochs import Epoch
+from tarn.core.ids import BranchId
+from tarn.core.listing.breaks import BreakRule
 from tarn.journal.names import base_path
-from tarn.journal.reading import EpochReader
-from tarn.journal.replay import Replay
+from tarn.journal.replayed import ReplayedJournal, load_replayed, save_replayed
+from tarn.journal.source import source_epoch
+from tarn_graveler.rebuild.report import RebuildReport
 from tarn_spark.collection.executor import close_stores
-from tarn_spark.journal.rebuild import spark_rebuild
+from tarn_spark.journal.rebuild import SparkReplay
 
-LAKE = "local://lake"
+ROOT = Path(__file__).parents[2]
+RULE = BreakRule(rows_mean=4)
+DEV = BranchId("dev")
 
 pytestmark = SPARK_HERE
 
 
-async def in_one_process(blocks: BlockStore, epoch: Epoch, folder: Path) -> tuple[State, Report]:
-    accounts = Accounts(epoch.number, epoch.begin_time_us)
-    reader = EpochReader(blocks, LAKE, epoch, accounts)
-    replayed = Replay(folder)
-    async for table in reader.base():
-        for batch in table.to_batches():
-            replayed.add(batch)
-    async for table in reader.passes():
-        for batch in table.to_batches():
-            replayed.add(batch)
-    state = state_of(replayed.results())
-    replayed.close()
-    return state, accounts.report()
-
-
-async def by_spark(
-    spark: Any, place: Any, blocks: BlockStore, epoch: Epoch
-) -> tuple[State, Report]:
-    accounts = Accounts(epoch.number, epoch.begin_time_us)
-    reader = EpochReader(blocks, LAKE, epoch, accounts)
-    names = await reader.names()
-    with ExitStack() as stack:
-        made = spark_rebuild(spark, place, LAKE, epoch, names, reader.selector, stack)
-        staged: dict[str, dict[str, bytes]] = {}
-        for found in made.staged.collect():
-            rows = staged.setdefault(found["branch"], {})
-            assert found["path"] not in rows
-            rows[found["path"]] = bytes(found["payload"])
-        paths = [each["path"] for each in made.listing("main").collect()]
-        assert paths == sorted(staged.get("main", {}))
-    return ({each.key: each.payload for each in made.records}, staged), accounts.report()
-
-
-@pytest.mark.parametrize("seed", range(2))
-async def test_spark_makes_the_same_of_a_journal(
-    spark: Any, tmp_path: Path, seed: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    rng = random.Random(seed)
-    monkeypatch.setattr(writing, "FILE_ROWS", rng.choice((5, 100)))
-    place = local_place(tmp_path / "blocks")
+@asynccontextmanager
+async def busy_lake(folder: Path) -> AsyncIterator[RebuildLab]:
+    """A lake on local blocks with commits, and uncommitted changes in several layers of two branches."""
+    place = local_place(folder / "blocks")
     blocks = await place.open(ManualClock())
+    rng = random.Random(7)
     try:
-        events = random_events(rng)
-        epoch, paths = await random_journal(blocks, LAKE, rng, events)
-        found, report = await in_one_process(blocks, epoch, tmp_path / "whole")
-        assert found == model(events)
-        assert await by_spark(spark, place, blocks, epoch) == (found, report)
-        assert list(report.lines()) == []
-        # Two files are lost, and one is damaged.
-        await blocks.delete_many(LAKE, rng.sample(paths[:-1], 2))
-        damaged = BlockKey(LAKE, paths[-1])
-        body = await blocks.read(damaged)
-        await blocks.delete_many(LAKE, [paths[-1]])
-        await blocks.put(damaged, body[:-9] + bytes(9))
-        found, report = await in_one_process(blocks, epoch, tmp_path / "damaged")
-        assert [path for path, _ in report.damaged] == [paths[-1]]
-        assert await by_spark(spark, place, blocks, epoch) == (found, report)
+        async with rebuild_lab(folder, blocks) as lab:
+            lake, graveler = lab.lake, lab.lake.graveler
+            for number in range(60):
+                await lake.put(f"k{number:03}", number)
+            await lake.commit("first")
+            head = (await graveler.branches.fresh(lake.main)).branch.commit_id
+            for name in (DEV, BranchId("quiet"), BranchId("gone")):
+                await graveler.branches.create(lake.branch(name), head)
+            await lab.drain()
+            for number in range(80):
+                branch = rng.choice((lake.main.branch_id, DEV))
+                path = f"k{rng.randrange(120):03}"
+                if rng.random() < 0.3:
+                    await lake.delete(path, branch=branch)
+                else:
+                    await lake.put(path, number, branch)
+                if number == 40:
+                    await graveler.compacting.compact(lake.branch(DEV))
+                if number % 20 == 0:
+                    await lab.drain()
+            await lake.put("k000", 0, DEV)  # as in the commit
+            await lab.drain()
+            yield lab
     finally:
         await blocks.close()
         close_stores()
 
 
-async def test_a_damaged_base_ends_the_job_by_its_name(spark: Any, tmp_path: Path) -> None:
-    place = local_place(tmp_path / "blocks")
-    blocks = await place.open(ManualClock())
-    try:
-        epoch, _ = await random_journal(
-            blocks, LAKE, random.Random(1), random_events(random.Random(1))
-        )
-        await blocks.delete_many(LAKE, [base_path(epoch.folder, 1)])
+async def replayed(spark: Any, lab: RebuildLab, folder: Path) -> ReplayedJournal:
+    """Replays the lake's journal, and sends the result through a file."""
+    place = local_place(folder / "blocks")
+    namespace = lab.lake.repository.storage_namespace
+    job = SparkReplay(spark, place, lab.replicas.blocks, namespace, RULE, span_rows=25)
+    save_replayed(folder / "result", await job.run())
+    return load_replayed(folder / "result")
+
+
+async def made(lab: RebuildLab, *ready: ReplayedJournal) -> tuple[dict[str, Any], Any]:
+    """Rebuilds into a new store; returns the report, and what users see, with all entries."""
+    lab.new_target()
+    report: RebuildReport = await lab.rebuild(rule=RULE, ready=ready)
+    async with lab.rebuilt() as (graveler, repository):
+        assert await lab.fsck() == []
+        return report.as_record(), await lab.shown(graveler, repository)
+
+
+async def test_a_rebuild_takes_over_what_spark_has_replayed(spark: Any, tmp_path: Path) -> None:
+    async with busy_lake(tmp_path) as lab:
+        before = await lab.shown(lab.lake.graveler, lab.lake.repository)
+        namespace, paths = lab.lake.repository.storage_namespace, await lab.pass_files()
+        ready = await replayed(spark, lab, tmp_path)
+        assert {each.branch_id for each in ready.listings} == {"main", "dev"}
+        found = await made(lab, ready)
+        assert found[1] == before
+        assert found == await made(lab)
+        # Files are lost and damaged: both tell the same, and make the same of the rest.
+        await lab.remove(namespace, paths[-3])
+        key = BlockKey(namespace, paths[-1])
+        body = await lab.replicas.blocks.read(key)
+        await lab.remove(namespace, paths[-1])
+        await lab.replicas.blocks.put(key, body[:-9] + bytes(9))
+        with pytest.raises(TarnError, match=r"other files now.*run tarn_spark.rebuild again"):
+            await made(lab, ready)
+        damaged = await made(lab, await replayed(spark, lab, tmp_path))
+        assert any(paths[-1] in each for each in damaged[0]["repositories"][0]["problems"])
+        assert damaged == await made(lab)
+        strange = msgspec.structs.replace(ready, namespace="local://other")
+        with pytest.raises(TarnError, match="of no repository of this installation"):
+            await made(lab, strange)
+        # Without its base nothing can be replayed, and the error names the file.
+        epoch = await source_epoch(lab.replicas.blocks, namespace)
+        await lab.remove(namespace, base_path(epoch.folder, 1))
         with pytest.raises(TarnError, match="base/0000000001") as caught:
-            await by_spark(spark, place, blocks, epoch)
+            await replayed(spark, lab, tmp_path)
         assert caught.value.kind is Kind.CORRUPT
-    finally:
-        await blocks.close()
-        close_stores()
+
+
+async def test_a_job_that_is_killed_is_repeated(tmp_path: Path) -> None:
+    """It is killed, with its executors, when listings are in the bucket and its result is not written."""
+    async with busy_lake(tmp_path) as lab:
+        blocks, namespace = lab.replicas.blocks, lab.lake.repository.storage_namespace
+
+        async def listings() -> set[str]:
+            found = await blocks.list_page(namespace, "_tarn/metaranges/", "", 10_000)
+            return {each.path for each in found}
+
+        before = await listings()
+        root = str(tmp_path / "blocks")
+        killed = await asyncio.create_subprocess_exec(
+            *driver("spark_replay", root, namespace),
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            start_new_session=True,
+        )
+        try:
+            async with asyncio.timeout(500):
+                while await listings() == before:
+                    assert killed.returncode is None
+                    await asyncio.sleep(0.2)
+        finally:
+            os.killpg(killed.pid, signal.SIGKILL)
+            await killed.wait()
+        result = tmp_path / "lake.replayed"
+        again = await asyncio.create_subprocess_exec(
+            sys.executable,
+            "-m",
+            "tarn_spark.rebuild",
+            namespace,
+            str(result),
+            *("--master", "local[2]", "--conf", "spark.driver.memory=1g"),
+            env={
+                **os.environ,
+                "TARN_BLOCKSTORE_LOCAL_PATH": root,
+                "JAVA_HOME": java_home(),
+                "JDK_JAVA_OPTIONS": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+            },
+        )
+        assert await again.wait() == 0
+        assert await made(lab, load_replayed(result)) == await made(lab)

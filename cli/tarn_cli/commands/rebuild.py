@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import tempfile
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -14,7 +14,7 @@ import click
 
 from tarn_cli.commands.up import config_option, data_dir_option
 from tarn_cli.context import store_config
-from tarn_cli.exits import Exit
+from tarn_cli.exits import CliError, Exit
 from tarn_cli.node.kv_url import kv_variables
 from tarn_cli.session import Command, Session, pass_session
 
@@ -34,6 +34,10 @@ _LINES_MAX: Final = 20
 
 
 _kv = click.option("--kv", default="", help="The metadata store, as in `tarn up --kv`.")
+_FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_REPLAYED_HELP = (
+    "Result of `python -m tarn_spark.rebuild`: take it over instead of replaying the journal here."
+)
 _lost_at = click.option(
     "--lost-at",
     type=click.DateTime(["%Y-%m-%dT%H:%M:%SZ", "%Y-%m-%d %H:%M:%S"]),
@@ -46,6 +50,13 @@ _lost_at = click.option(
 @data_dir_option
 @_kv
 @_lost_at
+@click.option(
+    "--replayed",
+    "replayed_files",
+    type=_FILE,
+    multiple=True,
+    help=f"{_REPLAYED_HELP} May be given once for each repository.",
+)
 @click.option(
     "--concurrency",
     type=click.IntRange(1, 64),
@@ -60,6 +71,7 @@ def rebuild(
     data_dir: Path | None,
     kv: str,
     lost_at: datetime | None,
+    replayed_files: tuple[Path, ...],
     concurrency: int,
 ) -> None:
     """Make the lost metadata store of the configuration anew, from the journal in the bucket.
@@ -81,7 +93,7 @@ def rebuild(
 
     async def work(run: BackupRun) -> RebuildReport:
         with audited(config, run.clock, "rebuild"):
-            return await _rebuild(run, concurrency)
+            return await _rebuild(run, concurrency, replayed_files)
 
     report = _run(session, config, work)
     _show(session, report, lost_at)
@@ -98,6 +110,7 @@ def rebuild(
 @click.option(
     "--storage-namespace", required=True, help="Place of the blocks, e.g. s3://bucket/lake."
 )
+@click.option("--replayed", "replayed_file", type=_FILE, help=_REPLAYED_HELP)
 @click.option("--default-branch", default="main", show_default=True, help="A rebuilt branch.")
 @config_option
 @data_dir_option
@@ -108,6 +121,7 @@ def rebuild_repository(
     session: Session,
     repository: str,
     storage_namespace: str,
+    replayed_file: Path | None,
     default_branch: str,
     config_file: Path | None,
     data_dir: Path | None,
@@ -132,9 +146,12 @@ def rebuild_repository(
     variables = kv_variables(kv, None)
     config = store_config(session, config_file, data_dir, variables=variables)
 
+    namespace = storage_namespace.rstrip("/")
+    files = [] if replayed_file is None else [replayed_file]
+
     async def work(run: BackupRun) -> RebuildReport:
         with audited(config, run.clock, "repo rebuild", repository=name):
-            return await _add(run, name, storage_namespace.rstrip("/"), default)
+            return await _add(run, name, namespace, default, files)
 
     report = _run(session, config, work)
     _show(session, report, lost_at)
@@ -160,12 +177,14 @@ def _show(session: Session, report: RebuildReport, lost_at: datetime | None) -> 
     session.output.one(report.as_record(lost_us), list(_lines(report, lost_us)))
 
 
-async def _rebuild(run: BackupRun, concurrency: int) -> RebuildReport:
+async def _rebuild(
+    run: BackupRun, concurrency: int, replayed_files: Sequence[Path]
+) -> RebuildReport:
     from tarn_graveler.config import settings_of
     from tarn_graveler.rebuild.filling import fill_installation
 
     target = await run.store_alone()
-    tools, made = await _tools(run)
+    tools, made = await _tools(run, replayed_files)
     namespace = settings_of(run.config).drain.namespace
     return await fill_installation(
         tools, made, target, run.ids, run.transfer(concurrency), namespace
@@ -173,7 +192,11 @@ async def _rebuild(run: BackupRun, concurrency: int) -> RebuildReport:
 
 
 async def _add(
-    run: BackupRun, name: RepositoryId, storage_namespace: str, default: BranchId
+    run: BackupRun,
+    name: RepositoryId,
+    storage_namespace: str,
+    default: BranchId,
+    replayed_files: Sequence[Path],
 ) -> RebuildReport:
     from tarn.core.levels import FeatureGate
     from tarn.kv.fence import read_level
@@ -184,7 +207,9 @@ async def _add(
 
     config, clock, ids = run.config, run.clock, run.ids
     store = await run.store_in_use()
-    tools, _ = await _tools(run)
+    tools, _ = await _tools(run, replayed_files)
+    if strange := [each for each in tools.ready if each != storage_namespace]:
+        raise CliError(Exit.USAGE, f"the replayed journal is that of {strange[0]}")
     kv: Kv = store
     if config.journal.enabled:
         level = await read_level(store, config.installation.id)
@@ -196,9 +221,10 @@ async def _add(
     return RebuildReport(repositories=[done])
 
 
-async def _tools(run: BackupRun) -> tuple[Rebuilder, ListingKv]:
-    """Opens the bucket, and a temporary store for what is rebuilt."""
+async def _tools(run: BackupRun, replayed_files: Sequence[Path]) -> tuple[Rebuilder, ListingKv]:
+    """Opens the bucket, and a temporary store for what is rebuilt; loads the results of jobs."""
     from tarn.block.opening import open_blocks
+    from tarn.journal.replayed import load_replayed
     from tarn.kv.embedded import open_embedded
     from tarn.kv.keys import InstallationKeys
     from tarn_graveler.config import open_committed_of
@@ -212,7 +238,10 @@ async def _tools(run: BackupRun) -> tuple[Rebuilder, ListingKv]:
     made = await open_embedded(Path(folder) / "tarn.db", durability="os", alone=True)
     run.stack.push_async_callback(made.close)
     keys = InstallationKeys(config.installation.id)
-    return Rebuilder(made, keys, blocks, committed, run.clock, run.ids), made
+    ready = {each.namespace: each for each in map(load_replayed, replayed_files)}
+    if len(ready) < len(replayed_files):
+        raise CliError(Exit.USAGE, "two of the replayed journals are of the same namespace")
+    return Rebuilder(made, keys, blocks, committed, run.clock, run.ids, ready), made
 
 
 def _lines(report: RebuildReport, lost_us: int) -> Iterator[str]:

@@ -1,193 +1,210 @@
-"""What a rebuild makes of an epoch, computed by Spark with the rules of `tarn.journal.replay`.
+"""Replays a large journal in Spark, and folds the uncommitted rows of each branch into a listing.
 
-Executors read each file once, with the checks of `tarn.journal.reading`. They spread its rows over buckets, by a hash
-of branch and path, so that all rows of a place are in one bucket. A row of Spark is a whole Arrow table of rows of one
-bucket: Spark moves and keeps these, and Python never sees a single row. The driver judges which files count, and reads
-the records. Then each bucket takes the rows of the tokens that the records name, and of each path the one that counts.
+The rules are those of `tarn.journal.replay`, and listings are written by `tarn.block.committed`, as in one process.
+Executors read each file twice. First they check it, and tell its facts, the records in it, and some of its places. The
+driver judges which files count, takes the newest records, and divides all places into spans of some 250,000 rows. Then
+executors read the columns that are needed, and hand each row of a token that a record names to the task of its span. A
+row of Spark is a whole Arrow table of such rows: Python never sees a single row, and Spark moves and keeps tables. The
+task of a span takes the row that counts of each place, and builds the listing of the span. The driver joins the
+listings of a branch.
+
+Spans end where listings are cut (`tarn.core.listing.breaks`), so the joined ranges are those of one build. All files
+have names that follow from their contents, so a task or a job that is repeated writes the same ones.
 """
 
 from __future__ import annotations
 
+import tempfile
+from bisect import bisect_left
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
-from dataclasses import dataclass
-from typing import Final, TypeVar
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import StorageLevel
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
 
-from tarn.block.port import BlockStore
+from tarn.block.committed import Committed, open_committed
+from tarn.block.port import BlockKey, BlockStore, read_whole
+from tarn.collection.progress import CollectionProgress
+from tarn.core.branch import Branch
+from tarn.core.commit import commit_id_of, commit_path, from_json
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import CommitId, MetarangeId
+from tarn.core.listing.breaks import BreakRule
+from tarn.core.listing.spans import PathSpan, path_after
+from tarn.journal.accounts import Accounts
 from tarn.journal.epochs import Epoch
-from tarn.journal.names import PassName
-from tarn.journal.reading import PassSelector, Source
-from tarn.journal.replay import Record, branch_of, layers_of, ranks_of, record_layers, topmost
-from tarn_spark.collection.executor import StorePlace, arrow_task, error_in
-from tarn_spark.journal.sources import judged, read_row, sources_frame
+from tarn.journal.events import BRANCHES
+from tarn.journal.reading import EpochReader, FileFacts, Source
+from tarn.journal.replay import (
+    RANKED_SCHEMA,
+    REPLAYED,
+    Record,
+    branch_of,
+    newest,
+    ranked,
+    ranks_of,
+    record_layers,
+    staged_rows,
+    topmost,
+)
+from tarn.journal.replayed import BuiltListing, ReplayedJournal
+from tarn.journal.source import entries_in, files_digest, source_epoch
+from tarn.kv.keys import RepositoryKeys
+from tarn.kv.records import encode_head_change
+from tarn_spark.collection.actions import SparkActions
+from tarn_spark.collection.executor import StorePlace, arrow_task
+from tarn_spark.journal.sources import judged, read_row, read_row_again, sources_frame
 
-__all__ = ["STAGED", "SparkRebuild", "spark_rebuild"]
+__all__ = ["SparkReplay"]
 
-T = TypeVar("T")
-
-STAGED: Final = "branch string, path string, payload binary"
-_RECORDS: Final = "key string, order bigint, payload binary"
-_PARTS: Final = "at int, facts binary, is_record boolean, bucket int, rows binary"
-_PARTS_SCHEMA: Final = pa.schema(
+_TOLD: Final = (
+    "at int, facts binary, sample binary, key string, order bigint, payload binary, entry binary"
+)
+_TOLD_SCHEMA: Final = pa.schema(
     [
         ("at", pa.int32()),
         ("facts", pa.binary()),
-        ("is_record", pa.bool_()),
-        ("bucket", pa.int32()),
-        ("rows", pa.binary()),
+        ("sample", pa.binary()),
+        ("key", pa.string()),
+        ("order", pa.int64()),
+        ("payload", pa.binary()),
+        ("entry", pa.binary()),
     ]
 )
-_SPREAD_ROWS: Final = 1 << 15
-_SPREAD_ROWS_OF_BUCKET: Final = 64
-"""Rows that are spread together: few enough for caches, and so many that the tables of buckets are not tiny."""
+_SPREAD: Final = "span int, rows binary"
+_SPREAD_SCHEMA: Final = pa.schema([("span", pa.int32()), ("rows", pa.binary())])
+_BUILT: Final = "span int, branch string, listing string, rows bigint, problem string"
+_BUILT_SCHEMA: Final = pa.schema(
+    [
+        ("span", pa.int32()),
+        ("branch", pa.string()),
+        ("listing", pa.string()),
+        ("rows", pa.int64()),
+        ("problem", pa.string()),
+    ]
+)
 _BATCH_BYTES: Final = 64 << 20
-_BUCKET_ROWS: Final = 250_000
-_PASS_ROWS: Final = 20_000
-"""Rows of a pass, if there is nothing to go by."""
-_BUCKETS_MAX: Final = 4096
-_HASHED_ROWS: Final = 1 << 16
-_RECORD_RANKS: Final = {b"\0": 0}
-
-_Bytes = npt.NDArray[np.uint32]
-# Any fixed numbers do.
-_WEIGHTS: Final[_Bytes] = np.random.default_rng(36).integers(1 << 32, size=256, dtype=np.uint32)
+_SPAN_ROWS: Final = 250_000
+"""Rows of a span, on average: in the memory of one task, at most some four times as many."""
+_SPREAD_ROWS: Final = 1 << 15
+_SPREAD_ROWS_OF_SPAN: Final = 64
+"""Rows that are spread together: few enough for caches, and so many that the tables of spans are not tiny."""
+_THREADS: Final = 2
+"""Of a task that builds; tasks use the cores."""
+_CACHE_BYTES: Final = 256 << 20
+_COMMIT_BYTES_MAX: Final = 16 << 20
+_DAMAGE: Final = {Kind.CORRUPT, Kind.NOT_FOUND}
 
 
 @dataclass(frozen=True, slots=True)
-class _Spread:
-    """Reads files, and spreads their rows; takes `SOURCES`, yields `_PARTS`: the facts of each file, and tables.
-
-    Attributes:
-        namespace: of the journal.
-        epoch: of the files.
-        buckets: how many.
-    """
+class _Judge:
+    """Reads files; takes `SOURCES`, yields `_TOLD`: the facts of each file with places, its newest records, entries of
+    reflogs."""
 
     namespace: str
     epoch: Epoch
-    buckets: int
+    rule: BreakRule
 
     async def __call__(
         self, blocks: BlockStore, batch: pa.RecordBatch
     ) -> AsyncIterator[pa.RecordBatch]:
         """See `BatchWork`."""
-        most = max(_SPREAD_ROWS, _SPREAD_ROWS_OF_BUCKET * self.buckets)
-        held: list[tuple[int, pa.Table]] = []
         for row in batch.to_pylist():
             facts, table = await read_row(blocks, self.namespace, self.epoch, row["source"])
-            yield _part(at=row["at"], facts=pa.py_buffer(facts))
-            if table is None:
-                continue
+            told: list[dict[str, Any]] = [{"facts": facts}]
+            if table is not None:
+                told[0]["sample"] = _packed(_sample(table, self.rule)).to_pybytes()
+                told += _records_in(table)
+            rows = [{"at": row["at"], **each} for each in told]
+            yield pa.RecordBatch.from_pylist(rows, schema=_TOLD_SCHEMA)
+
+
+def _sample(table: pa.Table, rule: BreakRule) -> pa.Table:
+    """Returns the rows of tokens after whose paths a listing is cut, with the columns `REPLAYED`."""
+    rows = table.select(REPLAYED).filter(pc.not_equal(table.column("token"), ""))
+    ends = [rule.ends_after(piece) for piece in rows.column("key").chunks]
+    return rows.filter(pa.array(np.concatenate([np.zeros(0, np.bool_), *ends])))
+
+
+def _records_in(table: pa.Table) -> Iterator[dict[str, Any]]:
+    records = table.filter(pc.equal(table.column("token"), ""))
+    for batch in records.to_batches():
+        for branch, entries in entries_in(batch):
+            for each in entries:
+                yield {"key": branch, "entry": encode_head_change(each)}
+    if len(records):
+        layers = pa.Table.from_batches([record_layers(each) for each in records.to_batches()])
+        found = newest(layers)
+        columns = [found.column(name).to_pylist() for name in ("place", "order", "payload")]
+        for place, order, payload in zip(*columns, strict=True):
+            yield {"key": place[1:].decode(), "order": order, "payload": payload}
+
+
+@dataclass(frozen=True, slots=True)
+class _Spread:
+    """Reads files again; takes `SOURCES`, yields `_SPREAD`: tables of rows of one span.
+
+    Attributes:
+        namespace: of the journal.
+        epoch: of the files.
+        ranks: of the layers whose rows are wanted.
+        ends: the last place of each span but the last one, ascending.
+    """
+
+    namespace: str
+    epoch: Epoch
+    ranks: Mapping[bytes, int]
+    ends: Sequence[bytes]
+
+    async def __call__(
+        self, blocks: BlockStore, batch: pa.RecordBatch
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See `BatchWork`."""
+        most = max(_SPREAD_ROWS, _SPREAD_ROWS_OF_SPAN * (len(self.ends) + 1))
+        held: list[pa.Table] = []
+        count = 0
+        for source in batch.column("source").to_pylist():
+            table = await read_row_again(blocks, self.namespace, self.epoch, source, REPLAYED)
             for start in range(0, len(table), most):
-                held.append((row["at"], table.slice(start, most)))
-                if sum(len(each) for _, each in held) >= most:
+                held.append(ranked(table.slice(start, most), self.ranks))
+                count += len(held[-1])
+                if count >= most:
                     for part in self._spread(held):
                         yield part
-                    held = []
+                    held, count = [], 0
         for part in self._spread(held):
             yield part
 
-    def _spread(self, held: Sequence[tuple[int, pa.Table]]) -> Iterator[pa.RecordBatch]:
-        for is_record in (False, True):
-            tables = [_layers(at, table, is_record=is_record) for at, table in held]
-            rows = pa.concat_tables([each for some in tables for each in some] or [_NOTHING])
-            for bucket, part in _by_bucket(rows, self.buckets):
-                yield _part(is_record=is_record, bucket=bucket, rows=_packed(part))
+    def _spread(self, held: Sequence[pa.Table]) -> Iterator[pa.RecordBatch]:
+        rows = pa.concat_tables([RANKED_SCHEMA.empty_table(), *held]).combine_chunks()
+        if not len(rows):
+            return
+        ends = pa.array(self.ends, pa.binary())
+        places = rows.column("place").combine_chunks()
+        span = pc.search_sorted(ends, places, side="left").to_numpy().astype(np.int64)
+        by_span = np.argsort(span, kind="stable")
+        span = span[by_span]
+        rows = rows.take(by_span)
+        starts = np.flatnonzero(np.diff(span, prepend=-1))
+        for start, end in zip(starts, [*starts[1:], len(span)], strict=True):
+            columns = [
+                pa.array([int(span[start])], pa.int32()),
+                _binary(_packed(rows.slice(start, end - start))),
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=_SPREAD_SCHEMA)
 
 
-def _part(
-    at: int | None = None,
-    facts: pa.Buffer | None = None,
-    is_record: bool | None = None,
-    bucket: int | None = None,
-    rows: pa.Buffer | None = None,
-) -> pa.RecordBatch:
-    """Returns a row of `_PARTS`, without copies of its buffers."""
-    columns = [
-        pa.array([at], pa.int32()),
-        _binary(facts),
-        pa.array([is_record], pa.bool_()),
-        pa.array([bucket], pa.int32()),
-        _binary(rows),
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=_PARTS_SCHEMA)
-
-
-def _binary(body: pa.Buffer | None) -> pa.Array:
-    if body is None:
-        return pa.nulls(1, pa.binary())
+def _binary(body: pa.Buffer) -> pa.Array:
+    """Returns a column of one value, without a copy of it."""
     offsets = pa.py_buffer(np.array([0, body.size], np.int32))
     return pa.Array.from_buffers(pa.binary(), 1, [None, offsets, body])
-
-
-_ROWS_SCHEMA: Final = pa.schema(
-    [
-        ("place", pa.binary()),
-        ("layer", pa.dictionary(pa.int32(), pa.binary())),
-        ("order", pa.int64()),
-        ("payload", pa.binary()),
-        ("at", pa.int32()),
-    ]
-)
-"""`tarn.journal.replay.LAYER_SCHEMA`, and the position of the file."""
-_NOTHING: Final = _ROWS_SCHEMA.empty_table()
-
-
-def _layers(at: int, table: pa.Table, *, is_record: bool) -> Iterator[pa.Table]:
-    """Yields the rows of a file as `_ROWS_SCHEMA`: those of records, or those of tokens."""
-    mask = pc.equal(table.column("token"), "")
-    counts = mask if is_record else pc.invert(mask)
-    if not pc.any(counts, min_count=0).as_py():
-        return
-    some = table if pc.all(counts).as_py() else table.filter(counts)
-    for batch in some.to_batches():
-        layers = record_layers(batch) if is_record else layers_of(batch)
-        columns = [
-            layers.column("place"),
-            layers.column("layer").dictionary_encode(),
-            layers.column("order"),
-            layers.column("payload"),
-            pa.repeat(pa.scalar(at, pa.int32()), len(batch)),
-        ]
-        yield pa.Table.from_arrays(columns, schema=_ROWS_SCHEMA)
-
-
-def _by_bucket(table: pa.Table, buckets: int) -> Iterator[tuple[int, pa.Table]]:
-    if not len(table):
-        return
-    table = table.unify_dictionaries().combine_chunks()
-    bucket = _bucket_of(table.column("place").combine_chunks(), buckets)
-    by_bucket = np.argsort(bucket, kind="stable")
-    bucket = bucket[by_bucket]
-    table = table.take(by_bucket)
-    starts = np.flatnonzero(np.diff(bucket, prepend=-1))
-    for start, end in zip(starts, [*starts[1:], len(bucket)], strict=True):
-        yield int(bucket[start]), table.slice(start, end - start)
-
-
-def _bucket_of(places: pa.BinaryArray, buckets: int) -> npt.NDArray[np.int64]:
-    """Spreads places evenly: by a sum over their bytes. Equal ones get the same bucket."""
-    _, offsets, data = places.buffers()
-    ends = np.frombuffer(offsets, np.int32)[places.offset : places.offset + len(places) + 1]
-    text = np.frombuffer(data, np.uint8)
-    sums = np.empty(len(places), np.uint32)
-    for start in range(0, len(places), _HASHED_ROWS):
-        some = ends[start : start + _HASHED_ROWS + 1]
-        weights = _WEIGHTS[text[some[0] : some[-1]]]
-        np.add.reduceat(  # no place is empty
-            weights, some[:-1] - some[0], out=sums[start : start + len(some) - 1]
-        )
-    mixed = (sums.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(32)
-    return (mixed % np.uint64(buckets)).astype(np.int64)
 
 
 def _packed(table: pa.Table) -> pa.Buffer:
@@ -203,135 +220,370 @@ def _packed(table: pa.Table) -> pa.Buffer:
     return body
 
 
-def _unpacked(batches: Iterable[pa.RecordBatch], left_out: Sequence[int]) -> pa.Table:
-    """Returns the rows of all tables in a column `rows`, without those of files that do not count."""
-    bodies = [each for batch in batches for each in batch.column("rows") if each.is_valid]
-    tables = [pa.ipc.open_stream(each.as_buffer()).read_all() for each in bodies]
-    rows = pa.concat_tables(tables or [_NOTHING]).unify_dictionaries()
-    if left_out:
-        counts = pc.invert(pc.is_in(rows.column("at"), value_set=pa.array(left_out, pa.int32())))
-        rows = rows.filter(counts)
-    return rows.combine_chunks()
-
-
-def _staged_rows(
-    ranks: Mapping[bytes, int], left_out: Sequence[int]
-) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """Returns a task for whole buckets; it yields `STAGED`."""
-
-    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        found = topmost(_unpacked(batches, left_out), ranks)
-        for batch in found.to_batches():
-            place = batch.column("place").cast(pa.string())
-            halves = pc.split_pattern(place, "\0", max_splits=1).flatten()
-            at = np.arange(0, len(halves), 2)
-            columns = [halves.take(at), halves.take(at + 1), batch.column("payload")]
-            yield pa.RecordBatch.from_arrays(columns, names=["branch", "path", "payload"])
-
-    return task
-
-
-def _newest_records(
-    left_out: Sequence[int],
-) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
-    """Returns a task for whole buckets; it yields `_RECORDS`."""
-
-    def task(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        for batch in topmost(_unpacked(batches, left_out), _RECORD_RANKS).to_batches():
-            key = pc.binary_replace_slice(batch.column("place"), 0, 1, b"").cast(pa.string())
-            columns = [key, batch.column("order"), batch.column("payload")]
-            yield pa.RecordBatch.from_arrays(columns, names=["key", "order", "payload"])
-
-    return task
+def _unpacked(bodies: Iterable[pa.Buffer]) -> Iterator[pa.Table]:
+    return (pa.ipc.open_stream(each).read_all() for each in bodies)
 
 
 @dataclass(frozen=True, slots=True)
-class SparkRebuild:
-    """The state of an epoch.
+class _Part:
+    """The paths of a branch in one span.
 
     Attributes:
-        staged: the uncommitted rows of all branches (`STAGED`), each path of a branch once; computed when it is used.
-        records: all records that exist, ascending by key.
+        branch_id: its name.
+        base: the listing beneath its uncommitted rows.
+        head: that of its commit.
+        paths: from where to where.
+        is_first: whether it is the first part of the branch.
     """
 
-    staged: DataFrame
-    records: Sequence[Record]
-
-    def listing(self, branch_id: str) -> DataFrame:
-        """Returns the uncommitted rows of a branch, ascending by path, in partitions that follow each other."""
-        own = self.staged.where(f.col("branch") == branch_id).drop("branch")
-        return own.repartitionByRange("path").sortWithinPartitions("path")
+    branch_id: str
+    base: MetarangeId
+    head: MetarangeId
+    paths: PathSpan
+    is_first: bool
 
 
-def spark_rebuild(
-    spark: SparkSession,
-    place: StorePlace,
-    namespace: str,
-    epoch: Epoch,
-    names: Sequence[PassName],
-    selector: PassSelector,
-    stack: ExitStack,
-) -> SparkRebuild:
-    """Computes the state of an epoch; `selector` then has the accounts of all files.
+@dataclass(frozen=True, slots=True)
+class _KnownErasures:
+    """Implements `tarn.block.replacements.ErasedRows`."""
 
-    A bucket, some 250,000 rows of tokens, is in the memory of one task.
+    addresses: AbstractSet[bytes]
 
-    Args:
+    async def any(self) -> bool:
+        """See `ErasedRows.any`."""
+        return bool(self.addresses)
+
+    async def among(self, addresses: Sequence[bytes]) -> AbstractSet[bytes]:
+        """See `ErasedRows.among`."""
+        return self.addresses & set(addresses)
+
+
+@dataclass(frozen=True, slots=True)
+class _Build:
+    """Builds the listings of a span; takes one batch with all of its tables, yields `_BUILT`.
+
+    Attributes:
+        namespace: of the repository.
+        parts: of each span.
+        erased: see `Committed.build`.
+        rule: where listings are cut.
+    """
+
+    namespace: str
+    parts: Mapping[int, Sequence[_Part]]
+    erased: _KnownErasures
+    rule: BreakRule
+
+    async def __call__(
+        self, blocks: BlockStore, batch: pa.RecordBatch
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """See `BatchWork`."""
+        span: int = batch.column("span")[0].as_py()
+        found = topmost(pa.concat_tables(_unpacked(x.as_buffer() for x in batch.column("rows"))))
+        found = found.take(pc.sort_indices(found.column("place")))
+        rows = {each.branch_id: each for each in staged_rows(found)}
+        with tempfile.TemporaryDirectory(prefix="tarn-rebuild-") as folder:
+            opened = open_committed(
+                blocks, Path(folder), cache_bytes=_CACHE_BYTES, rule=self.rule, threads=_THREADS
+            )
+            async with opened as committed:
+                for part in self.parts[span]:
+                    own = rows.get(part.branch_id)
+                    batches = []
+                    if own is not None:
+                        columns = [own.paths, own.payloads]
+                        batches = [pa.record_batch(columns, names=["path", "value"])]
+                    yield await self.built(committed, span, part, batches)
+
+    async def built(
+        self, committed: Committed, span: int, part: _Part, batches: Sequence[pa.RecordBatch]
+    ) -> pa.RecordBatch:
+        """Builds one part; damage is in the result."""
+        listing, problem = "", ""
+        try:
+            made = await committed.build_part(
+                self.namespace,
+                part.base,
+                [_layer(batches)],
+                part.paths,
+                head=part.head,
+                finely=part.is_first,
+                erased=self.erased,
+            )
+            listing = made.metarange_id
+        except TarnError as error:
+            if error.kind not in _DAMAGE:
+                raise
+            problem = error.message
+        row = {
+            "span": span,
+            "branch": part.branch_id,
+            "listing": listing,
+            "rows": sum(map(len, batches)),
+            "problem": problem,
+        }
+        return pa.RecordBatch.from_pylist([row], schema=_BUILT_SCHEMA)
+
+
+async def _layer(batches: Sequence[pa.RecordBatch]) -> AsyncIterator[pa.RecordBatch]:
+    for batch in batches:
+        yield batch
+
+
+def _of_whole_span(
+    task: Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]],
+) -> Callable[[Iterable[pa.RecordBatch]], Iterable[pa.RecordBatch]]:
+    """Returns a task that gets all rows of a partition, which are those of one span, as one batch."""
+
+    def whole(batches: Iterable[pa.RecordBatch]) -> Iterable[pa.RecordBatch]:
+        held = [each for each in batches if len(each)]
+        return task([pa.concat_batches(held)]) if held else []
+
+    return whole
+
+
+@dataclass(slots=True)
+class SparkReplay:
+    """Replays a journal.
+
+    Attributes:
         spark: runs the jobs; its settings stay as they are.
-        place: of the block store.
+        place: opens the block store on executors.
+        blocks: the same store, for the driver.
         namespace: of the journal.
-        epoch: the newest one.
-        names: its files, as `tarn.journal.reading.EpochReader.names` returns them.
-        selector: that of the same reader, which has read the compaction and the manifests.
-        stack: frees what the executors keep; close it when the result is not needed any more.
+        rule: where listings are cut.
+        span_rows: see `_SPAN_ROWS`.
+        progress: told of the steps.
+    """
+
+    spark: SparkSession
+    place: StorePlace
+    blocks: BlockStore
+    namespace: str
+    rule: BreakRule = field(default_factory=BreakRule)
+    span_rows: int = _SPAN_ROWS
+    progress: CollectionProgress = field(default_factory=CollectionProgress)
+
+    async def run(self) -> ReplayedJournal:
+        """Replays the newest epoch; all listings are durable on return.
+
+        Raises:
+            TarnError: as `tarn.journal.source.source_epoch`; CORRUPT: the base or the record of a branch is damaged;
+                INTERNAL: Spark failed. Errors of the store.
+        """
+        epoch = await source_epoch(self.blocks, self.namespace)
+        accounts = Accounts(epoch.number, epoch.begin_time_us)
+        reader = EpochReader(self.blocks, self.namespace, epoch, accounts)
+        names = await reader.names()
+        compaction = reader.selector.compaction
+        spark = self.spark.newSession()
+        slots = spark.sparkContext.defaultParallelism
+        spark.conf.set("spark.sql.shuffle.partitions", str(slots))
+        spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_BATCH_BYTES))
+        work = _Work(self, spark, SparkActions(spark, self.progress), epoch)
+        await work.read([*(epoch.base if compaction is None else compaction.files), *names], reader)
+        return ReplayedJournal(
+            namespace=self.namespace,
+            epoch=epoch.number,
+            folder=epoch.folder,
+            files_sha256=files_digest(epoch, compaction, names),
+            report=accounts.report(),
+            records=tuple((each.key, each.payload, each.order) for each in work.records),
+            entries=tuple(work.entries),
+            listings=tuple(await work.fold()),
+        )
+
+
+@dataclass(slots=True)
+class _Work:
+    """One replay.
+
+    Attributes:
+        records: that exist, ascending by key.
+        entries: of reflogs.
+        sources: the files that count.
+        facts: of each.
+        sample: some rows of tokens.
+        ranks: of the layers whose rows are wanted.
+        problems: branches whose uncommitted rows are lost.
+    """
+
+    job: SparkReplay
+    spark: SparkSession
+    actions: SparkActions
+    epoch: Epoch
+    records: list[Record] = field(default_factory=list)
+    entries: list[tuple[str, bytes]] = field(default_factory=list)
+    sources: list[Source] = field(default_factory=list)
+    facts: list[FileFacts] = field(default_factory=list)
+    sample: list[pa.Table] = field(default_factory=list)
+    ranks: dict[bytes, int] = field(default_factory=dict)
+    problems: dict[str, BuiltListing] = field(default_factory=dict)
+
+    async def read(self, sources: Sequence[Source], reader: EpochReader) -> None:
+        """Reads all files, and takes what counts beside the rows of tokens."""
+        work = _Judge(self.job.namespace, self.epoch, self.job.rule)
+        read = sources_frame(self.spark, sources)
+        told = read.mapInArrow(arrow_task(self.job.place, work), _TOLD)
+        told.persist(StorageLevel.DISK_ONLY)
+        try:
+            facts = told.where(f.col("facts").isNotNull()).select("at", "facts", "sample")
+            found = await self.actions.run("read the journal", facts.orderBy("at").collect)
+            left_out, self.facts = judged(found, sources, reader.selector)
+            kept = [at for at in range(len(sources)) if at not in {*left_out}]
+            self.sources = [sources[at] for at in kept]
+            samples = [pa.py_buffer(found[at]["sample"]) for at in kept]
+            self.sample = list(_unpacked(samples))
+            counts = told.where(~f.col("at").isin(left_out)) if left_out else told
+            rows = await self.actions.run("read records", _newest(counts).collect)
+            entries = counts.where(f.col("entry").isNotNull()).select("key", "entry").distinct()
+            rows_of_entries = await self.actions.run("read reflogs", entries.collect)
+        finally:
+            told.unpersist()
+        for row in rows:
+            if payload := bytes(row["payload"]):
+                branch = branch_of(row["key"], payload)
+                self.records.append(Record(row["key"], payload, row["order"], branch))
+        self.entries = sorted((row["key"], bytes(row["entry"])) for row in rows_of_entries)
+
+    async def fold(self) -> list[BuiltListing]:
+        """Builds the listings of all branches with uncommitted rows."""
+        ends, parts = await self._divided()
+        if not parts:
+            return sorted(self.problems.values(), key=lambda each: each.branch_id)
+        prefix = RepositoryKeys.ERASED.decode()
+        erased = _KnownErasures(
+            frozenset(
+                bytes.fromhex(each.key.removeprefix(prefix))
+                for each in self.records
+                if each.key.startswith(prefix)
+            )
+        )
+        building = _Build(self.job.namespace, parts, erased, self.job.rule)
+        spreading = _Spread(self.job.namespace, self.epoch, self.ranks, ends)
+        digests = [each.sha256 for each in self.facts]
+        spread = sources_frame(self.spark, self.sources, digests).mapInArrow(
+            arrow_task(self.job.place, spreading), _SPREAD
+        )
+        task = _of_whole_span(arrow_task(self.job.place, building))
+        spans = spread.repartitionById(len(ends) + 1, f.col("span"))
+        built = await self.actions.run("fold", spans.mapInArrow(task, _BUILT).collect)
+        done = {(row["branch"], row["span"]): row for row in built}
+        return await self._joined(done, building)
+
+    async def _divided(self) -> tuple[list[bytes], dict[int, list[_Part]]]:
+        """Divides the places of all wanted rows; returns where spans end, and the parts of each."""
+        counts: dict[bytes, int] = {}
+        for facts in self.facts:
+            for (name, token), count in facts.counts.items():
+                layer = f"{name}\0{token}".encode()
+                counts[layer] = counts.get(layer, 0) + count
+        bases: dict[str, tuple[MetarangeId, MetarangeId]] = {}
+        rows = 0
+        for record in self.records:
+            if record.branch is None:
+                continue
+            ranks = ranks_of(record.key, record.branch)
+            own = sum(counts.get(layer, 0) for layer in ranks)
+            name = record.key.removeprefix(BRANCHES)
+            if own and (found := await self._base_of(name, record.branch)):
+                bases[name] = found
+                self.ranks |= ranks
+                rows += own
+        ends = self._ends(-(-rows // self.job.span_rows))
+        return ends, _parts(ends, bases)
+
+    async def _base_of(self, name: str, branch: Branch) -> tuple[MetarangeId, MetarangeId] | None:
+        """Returns the listing beneath the uncommitted rows of a branch, and that of its commit."""
+        try:
+            head = await _listing_of(self.job.blocks, self.job.namespace, branch.commit_id)
+        except TarnError as error:
+            if error.kind not in _DAMAGE:
+                raise
+            self.problems[name] = BuiltListing(name, 0, None, error.message)
+            return None
+        return branch.compacted_metarange_id or head, head
+
+    def _ends(self, spans: int) -> list[bytes]:
+        """Returns the last places of so many spans, at most, with about as many rows each; not of the last one."""
+        places: list[bytes] = sorted(
+            place
+            for table in self.sample
+            for place in ranked(table, self.ranks).column("place").to_pylist()
+        )
+        at = [len(places) * number // spans for number in range(1, spans)]
+        return sorted({places[each] for each in at}) if places else []
+
+    async def _joined(
+        self, done: Mapping[tuple[str, int], Any], building: _Build
+    ) -> list[BuiltListing]:
+        """Joins the listings of each branch."""
+        wanted: dict[str, list[tuple[int, _Part]]] = {}
+        for span, parts in sorted(building.parts.items()):
+            for part in parts:
+                wanted.setdefault(part.branch_id, []).append((span, part))
+        found = [*self.problems.values()]
+        with tempfile.TemporaryDirectory(prefix="tarn-rebuild-") as folder:
+            opened = open_committed(
+                self.job.blocks, Path(folder), cache_bytes=_CACHE_BYTES, rule=self.job.rule
+            )
+            async with opened as committed:
+                for name, places in sorted(wanted.items()):
+                    rows = []
+                    for span, part in places:
+                        row = done.get((name, span))
+                        if row is None:  # no row is in the span, so it had no task
+                            made = await building.built(committed, span, part, [])
+                            (row,) = made.to_pylist()
+                        rows.append(row)
+                    found.append(await self._listing(committed, places[0][1], rows))
+        return sorted(found, key=lambda each: each.branch_id)
+
+    async def _listing(
+        self, committed: Committed, part: _Part, rows: Sequence[Any]
+    ) -> BuiltListing:
+        name, count = part.branch_id, sum(row["rows"] for row in rows)
+        problem = next((row["problem"] for row in rows if row["problem"]), "")
+        listing = None
+        if not problem:
+            listings = [MetarangeId(row["listing"]) for row in rows]
+            listing = await committed.joined(self.job.namespace, listings, head=part.head)
+        return BuiltListing(name, count, listing, problem)
+
+
+def _newest(told: DataFrame) -> DataFrame:
+    newest_of = f.max(f.struct("order", "payload")).alias("newest")
+    rows = told.where(f.col("payload").isNotNull()).groupBy("key").agg(newest_of)
+    return rows.select("key", "newest.order", "newest.payload").orderBy("key")
+
+
+def _parts(
+    ends: Sequence[bytes], bases: Mapping[str, tuple[MetarangeId, MetarangeId]]
+) -> dict[int, list[_Part]]:
+    """Returns the parts of the branches in each span."""
+    found: dict[int, list[_Part]] = {}
+    for name, (base, head) in sorted(bases.items()):
+        begin = name.encode() + b"\0"
+        first = bisect_left(ends, begin)
+        after = bisect_left(ends, name.encode() + b"\1")
+        inner = [each[len(begin) :].decode() for each in ends[first:after]]
+        starts = ["", *map(path_after, inner)]
+        stops = [*starts[1:], None]
+        for number, (start, stop) in enumerate(zip(starts, stops, strict=True)):
+            part = _Part(name, base, head, PathSpan(start, stop), is_first=not number)
+            found.setdefault(first + number, []).append(part)
+    return found
+
+
+async def _listing_of(blocks: BlockStore, namespace: str, commit_id: CommitId) -> MetarangeId:
+    """Returns the listing of a commit, as its object in the bucket says.
 
     Raises:
-        TarnError: CORRUPT: the base or the record of a branch is damaged. INTERNAL: Spark failed.
+        TarnError: BLOCK_NOT_FOUND; CORRUPT: the object is damaged. Errors of the store.
     """
-    spark = spark.newSession()
-    slots = spark.sparkContext.defaultParallelism
-    spark.conf.set("spark.sql.shuffle.partitions", str(slots))
-    spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_BATCH_BYTES))
-    compaction = selector.compaction
-    whole = epoch.base if compaction is None else compaction.files
-    sources: list[Source] = [*whole, *names]
-    about = sum(each.rows for each in whole) + _PASS_ROWS * len(names)
-    buckets = max(slots, min(_BUCKETS_MAX, about // _BUCKET_ROWS))
-    work = _Spread(namespace, epoch, buckets)
-    read = sources_frame(spark, sources).mapInArrow(arrow_task(place, work), _PARTS)
-    read.persist(StorageLevel.DISK_ONLY)
-    stack.callback(read.unpersist)
-    told = read.where(f.col("facts").isNotNull()).select("at", "facts").orderBy("at")
-    left_out, _ = judged(_done("read the journal", told.collect), sources, selector)
-    rows = read.where(f.col("facts").isNull()).select("is_record", "bucket", "rows")
-    of_records = rows.where("is_record").repartitionById(slots, f.col("bucket") % slots)
-    newest = of_records.mapInArrow(_newest_records(left_out), _RECORDS).orderBy("key")
-    records = _done("read records", lambda: list(_records(newest)))
-    ranks: dict[bytes, int] = {}
-    for record in records:
-        if record.branch is not None:
-            ranks |= ranks_of(record.key, record.branch)
-    of_tokens = rows.where("not is_record").repartitionById(buckets, f.col("bucket"))
-    return SparkRebuild(of_tokens.mapInArrow(_staged_rows(ranks, left_out), STAGED), records)
-
-
-def _records(newest: DataFrame) -> Iterator[Record]:
-    for row in newest.toLocalIterator():
-        payload = bytes(row["payload"])
-        yield Record(row["key"], payload, row["order"], branch_of(row["key"], payload))
-
-
-def _done(step: str, action: Callable[[], T]) -> T:
-    """Runs an action of Spark.
-
-    Raises:
-        TarnError: the error of an executor, or INTERNAL.
-    """
-    try:
-        return action()
-    except Exception as error:
-        if not type(error).__module__.startswith(("py4j.", "pyspark.")):
-            raise
-        found = error_in(str(error))
-        text = f"Spark could not {step}: {str(error)[:500]}; see the log of Spark"
-        raise found or TarnError(Kind.INTERNAL, Reason.INTERNAL, text) from error
+    path = commit_path(commit_id)
+    commit = from_json(await read_whole(blocks, BlockKey(namespace, path), _COMMIT_BYTES_MAX))
+    if commit_id_of(commit) != commit_id:
+        text = f"{path} is damaged: it has another commit"
+        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=path)
+    return commit.metarange_id

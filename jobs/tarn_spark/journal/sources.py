@@ -14,20 +14,28 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.journal.compactions import CompactedFile
 from tarn.journal.epochs import BaseFile, Epoch
 from tarn.journal.names import PassName
-from tarn.journal.reading import FileFacts, PassSelector, Source, read_source
+from tarn.journal.reading import FileFacts, PassSelector, Source, read_judged, read_source
 
-__all__ = ["SOURCES", "judged", "read_row", "sources_frame"]
+__all__ = ["SOURCES", "judged", "read_row", "read_row_again", "source_rows", "sources_frame"]
 
 SOURCES: Final = "at int, source binary"
 _TASKS_OF_SLOT: Final = 8
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """A source; one of the fields is set."""
+    """A source; one of the first three fields is set. `sha256`: of its bytes, if it was judged already."""
 
     base: BaseFile | None = None
     compacted: CompactedFile | None = None
     drained: PassName | None = None
+    sha256: str = ""
+
+    @property
+    def named(self) -> Source:
+        """The source."""
+        found = self.base or self.compacted or self.drained
+        assert found is not None
+        return found
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -37,12 +45,33 @@ class _Told(msgspec.Struct, frozen=True):
     error: tuple[str, str, str] | None = None
 
 
-def sources_frame(spark: SparkSession, sources: Sequence[Source]) -> DataFrame:
-    """Returns a table of files (`SOURCES`), each with its position, spread over the tasks that read them."""
-    rows = [(at, msgspec.msgpack.encode(_place(source))) for at, source in enumerate(sources)]
+def sources_frame(
+    spark: SparkSession, sources: Sequence[Source], digests: Sequence[str] = ()
+) -> DataFrame:
+    """Returns a table of files (`SOURCES`), spread over the tasks that read them; see `source_rows`."""
+    found = source_rows(sources, digests)
+    rows = list(
+        zip(found.column("at").to_pylist(), found.column("source").to_pylist(), strict=True)
+    )
     slots = spark.sparkContext.defaultParallelism
     pieces = max(1, min(len(rows), _TASKS_OF_SLOT * slots))
     return spark.createDataFrame(rows, SOURCES, verifySchema=False).repartition(pieces)
+
+
+def source_rows(sources: Sequence[Source], digests: Sequence[str] = ()) -> pa.RecordBatch:
+    """Returns files as rows of `SOURCES`, each with its position.
+
+    Args:
+        sources: the files.
+        digests: the SHA-256 of each, if they were judged already; see `read_row_again`.
+    """
+    both = zip(sources, digests or [""] * len(sources), strict=True)
+    places = [msgspec.structs.replace(_place(source), sha256=digest) for source, digest in both]
+    columns = [
+        pa.array(range(len(places)), pa.int32()),
+        pa.array([msgspec.msgpack.encode(each) for each in places], pa.binary()),
+    ]
+    return pa.RecordBatch.from_arrays(columns, names=["at", "source"])
 
 
 def _place(source: Source) -> _Place:
@@ -63,9 +92,7 @@ async def read_row(
     Raises:
         TarnError: CORRUPT: the file is one of a base. Any error of the store.
     """
-    place = msgspec.msgpack.decode(source, type=_Place)
-    named = place.base or place.compacted or place.drained
-    assert named is not None
+    named = msgspec.msgpack.decode(source, type=_Place).named
     try:
         facts, table = await read_source(blocks, namespace, epoch, named)
     except TarnError as error:
@@ -74,6 +101,18 @@ async def read_row(
         told = _Told(error=(error.kind.value, error.reason.value, error.message))
         return msgspec.msgpack.encode(told), None
     return msgspec.msgpack.encode(_Told(facts=facts)), table
+
+
+async def read_row_again(
+    blocks: ReadBlocks, namespace: str, epoch: Epoch, source: bytes, columns: Sequence[str]
+) -> pa.Table:
+    """Returns some columns of the file of a row that was judged already.
+
+    Raises:
+        TarnError: as `tarn.journal.reading.read_judged`.
+    """
+    place = msgspec.msgpack.decode(source, type=_Place)
+    return await read_judged(blocks, namespace, epoch, place.named, place.sha256, columns)
 
 
 def judged(

@@ -6,17 +6,21 @@ record (docs/design/protocol.md, rule 2). `tarn.core` decides, in pure functions
 
 from __future__ import annotations
 
+import asyncio
 import enum
+import os
 from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from concurrent.futures import Executor
+from concurrent.futures import Executor, ThreadPoolExecutor
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 import pyarrow as pa
 
 from tarn.aio.first_error import collapse_error_groups
 from tarn.block.applying import BuildResult, ChangeApplier, StagedTally, overlaid
+from tarn.block.assembling import ListingWriter
 from tarn.block.comparing import compared
 from tarn.block.differences import Differences
 from tarn.block.headrows import head_rows, with_head_entries
@@ -39,7 +43,7 @@ from tarn.core.errors import TarnError
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.choice import REFUSE, Choice
-from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange
+from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange, RangeInfo
 from tarn.core.listing.run import Run
 from tarn.core.listing.spans import PathSpan, prefix_end
 
@@ -48,9 +52,11 @@ __all__ = [
     "BuildResult",
     "Committed",
     "NotCached",
+    "open_committed",
 ]
 
 
+_THREADS_PER_CORE = 2
 _SAME_ROWS = 1000
 """Rows of the first window in which a finer listing is compared with the commit."""
 
@@ -145,6 +151,77 @@ class Committed:
             return replace(result, metarange_id=commit.metarange_id, changed=changed)
         return result
 
+    async def build_part(
+        self,
+        namespace: str,
+        base: MetarangeId,
+        layers: Sequence[AsyncIterator[pa.RecordBatch]],
+        span: PathSpan,
+        *,
+        head: MetarangeId,
+        finely: bool = False,
+        erased: ErasedRows | None = None,
+    ) -> BuildResult:
+        """Builds the paths of a span as a listing of its own, which is durable on return; see `joined`.
+
+        So many processes build one compacted listing. The result counts the rows of `base` that a span cuts off from
+        their range as if they were added.
+
+        Args:
+            namespace: the repository's namespace.
+            base: the listing to start from.
+            layers: as in `build`; their paths are in the span.
+            span: the paths. If a row of the result is the last one of its span, and the rule ends a range after its
+                path, then the joined ranges are those of one build.
+            head: the listing of the branch's commit; may be `base`.
+            finely: as in `build`; best for the first part only.
+            erased: as in `build`.
+
+        Raises:
+            TarnError: as `build`.
+        """
+        whole = await self._reader.metarange(namespace, base)
+        commit = await self._reader.metarange(namespace, head)
+        inside = Metarange(tuple(info for info in whole.ranges if _is_inside(info, span)))
+        cut = [info for info in whole.ranges if _meets(info, span) and not _is_inside(info, span)]
+        layers = [*layers, self._rows_of(namespace, cut, span)]
+        return await self._build_over(
+            namespace, inside, layers, commit, None, erased, finely=finely
+        )
+
+    async def _rows_of(
+        self, namespace: str, ranges: Sequence[RangeInfo], span: PathSpan
+    ) -> AsyncIterator[pa.RecordBatch]:
+        """Yields the rows of some ranges that are in a span, as a layer of a build."""
+        for info in ranges:
+            run = (await self._reader.range(namespace, info.range_id)).run
+            end = len(run) if span.end is None else run.find(span.end)
+            yield run.slice(run.find(span.start), end).batch()
+
+    async def joined(
+        self, namespace: str, parts: Sequence[MetarangeId], *, head: MetarangeId
+    ) -> MetarangeId:
+        """Makes one compacted listing of listings whose paths follow each other. It is durable on return.
+
+        Args:
+            namespace: the repository's namespace.
+            parts: their ids, by their paths. Together they have all rows.
+            head: the listing of the branch's commit; returned if the result has the same entries.
+
+        Raises:
+            TarnError: as `lookup`.
+        """
+        ranges: list[RangeInfo] = []
+        for part in parts:
+            ranges += (await self._reader.metarange(namespace, part)).ranges
+        commit = await self._reader.metarange(namespace, head)
+        writer = ListingWriter(self._reader, namespace, [commit], self._rule)
+        with collapse_error_groups(prefer=TarnError):
+            async with asyncio.TaskGroup() as group:
+                await writer.keep(group, ranges)
+        made = await writer.publish()
+        return head if await self._is_same(namespace, commit, made) else made.metarange_id
+
     async def _build_over(
         self,
         namespace: str,
@@ -195,7 +272,9 @@ class Committed:
             async with aclosing(replacements) as marked:
                 yield marked
 
-    async def _is_same(self, namespace: str, commit: Metarange, result: BuildResult) -> bool:
+    async def _is_same(
+        self, namespace: str, commit: Metarange, result: BuildResult | Metarange
+    ) -> bool:
         """Whether a listing that was cut finer has the entries of a commit.
 
         Ends at the first difference. Equal identities are enough: a compaction takes entries from the commit.
@@ -413,3 +492,40 @@ class Committed:
         """Returns the places of paths, given in order, as far as memory tells. Never waits."""
         metarange = self._reader.held_metarange(namespace, metarange_id)
         return [] if metarange is None else held_places(self._reader, metarange, paths)
+
+
+@asynccontextmanager
+async def open_committed(
+    blocks: BlockStore,
+    directory: Path,
+    *,
+    cache_bytes: int = 1 << 30,
+    rule: BreakRule | None = None,
+    threads: int = 0,
+) -> AsyncIterator[Committed]:
+    """Opens the committed listings of a block store, with their own range cache and threads.
+
+    Args:
+        blocks: the store.
+        directory: of the cache; see `RangeCache`.
+        cache_bytes: bound of the cache.
+        rule: where listings are cut into ranges.
+        threads: 0: two for each core.
+    """
+    threads = threads or _THREADS_PER_CORE * (os.cpu_count() or 1)
+    with ThreadPoolExecutor(threads, thread_name_prefix="committed") as executor:
+        cache = RangeCache(directory, bytes_max=cache_bytes, executor=executor)
+        try:
+            yield Committed(blocks, cache, executor=executor, rule=rule)
+        finally:
+            cache.close()
+
+
+def _meets(info: RangeInfo, span: PathSpan) -> bool:
+    """Whether a span may have rows of a range."""
+    return info.max_path >= span.start and (span.end is None or info.min_path < span.end)
+
+
+def _is_inside(info: RangeInfo, span: PathSpan) -> bool:
+    """Whether a span has all rows of a range."""
+    return info.min_path >= span.start and (span.end is None or info.max_path < span.end)

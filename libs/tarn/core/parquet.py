@@ -62,8 +62,19 @@ class ParquetLimits:
     size_bytes: int
 
 
-def read_table(body: bytes | pa.Buffer, schema: pa.Schema, limits: ParquetLimits) -> pa.Table:
+def read_table(
+    body: bytes | pa.Buffer,
+    schema: pa.Schema,
+    limits: ParquetLimits,
+    columns: Sequence[str] | None = None,
+) -> pa.Table:
     """Returns the rows of a file. One thread: callers read several files concurrently.
+
+    Args:
+        body: the file.
+        schema: of the file.
+        limits: its bounds.
+        columns: that are wanted, in this order; the others are not decoded. None: all.
 
     Raises:
         UNREADABLE: it is damaged, has another schema, or exceeds the limits.
@@ -71,6 +82,8 @@ def read_table(body: bytes | pa.Buffer, schema: pa.Schema, limits: ParquetLimits
     with _open(body, limits) as file:
         if not file.schema_arrow.equals(schema):
             raise ValueError(f"its columns are {file.schema_arrow.names}")
+        if columns is not None:
+            schema = pa.schema([schema.field(name) for name in columns])
         plan = _Plan(file, memoryview(body), schema.names, limits)
         found: dict[str, pa.ChunkedArray] = {}
         size = 0

@@ -7,6 +7,7 @@ or a CORRUPT error with its name, and takes at most some three times `FILE_LIMIT
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -28,6 +29,7 @@ __all__ = [
     "ROWS_BYTES_MAX",
     "check_size",
     "decode_base",
+    "decode_columns",
     "decode_file",
     "digest_of",
     "encode_base",
@@ -151,6 +153,18 @@ def decode_base(path: str, body: bytes) -> pa.Table:
     except UNREADABLE as error:
         raise corrupt_error(path, str(error)) from error
     return table
+
+
+def decode_columns(path: str, body: bytes, columns: Sequence[str]) -> pa.Table:
+    """Returns some columns of a file that was decoded and judged already; the caller has compared its bytes.
+
+    Raises:
+        TarnError: CORRUPT: it cannot be read.
+    """
+    try:
+        return read_table(body, EVENT_SCHEMA, FILE_LIMITS, columns)
+    except UNREADABLE as error:
+        raise corrupt_error(path, str(error)) from error
 
 
 def digest_of(table: pa.Table, footer: Footer) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-from collections.abc import AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -22,7 +22,7 @@ from tarn.journal.accounts import Accounts
 from tarn.journal.compactions import CompactedFile, Compaction, newest_compaction
 from tarn.journal.days import DayManifest, read_manifest
 from tarn.journal.epochs import BaseFile, Epoch
-from tarn.journal.files import FILE_BYTES_MAX, decode_base, decode_file
+from tarn.journal.files import FILE_BYTES_MAX, decode_base, decode_columns, decode_file
 from tarn.journal.footer import Footer
 from tarn.journal.names import (
     FOLDER,
@@ -44,6 +44,7 @@ __all__ = [
     "facts_of",
     "read_base",
     "read_compacted",
+    "read_judged",
     "read_pass",
     "read_source",
 ]
@@ -169,6 +170,48 @@ async def read_source(
             return await read_pass(blocks, namespace, epoch, source)
 
 
+async def read_judged(
+    blocks: ReadBlocks,
+    namespace: str,
+    epoch: Epoch,
+    source: Source,
+    sha256: str,
+    columns: Sequence[str],
+) -> pa.Table:
+    """Returns some columns of a file that was read and judged before.
+
+    Args:
+        blocks: the store.
+        namespace: of the journal.
+        epoch: of the file.
+        source: the file.
+        sha256: that its facts have.
+        columns: that are wanted.
+
+    Raises:
+        TarnError: CORRUPT: it is another file now, or has gone.
+    """
+    path = path_of(epoch, source)
+    try:
+        body = await read_whole(blocks, BlockKey(namespace, path), FILE_BYTES_MAX)
+    except BlockNotFoundError as error:
+        raise corrupt_error(path, "it has gone while the journal was read") from error
+    if hashlib.sha256(body).hexdigest() != sha256:
+        raise corrupt_error(path, "it has changed while the journal was read")
+    return await asyncio.to_thread(decode_columns, path, body, columns)
+
+
+def path_of(epoch: Epoch, source: Source) -> str:
+    """Returns the name of a file in its namespace."""
+    match source:
+        case BaseFile():
+            return base_path(epoch.folder, source.number)
+        case CompactedFile():
+            return compacted_path(epoch.folder, source.name)
+        case PassName():
+            return source.path(epoch.folder)
+
+
 def _check_counts(path: str, facts: FileFacts, footer: Footer) -> None:
     """Raises CORRUPT if a file that ends a pass has other rows than it says."""
     if not footer.is_last:
@@ -225,11 +268,8 @@ class PassSelector:
         """
         if error.kind not in {Kind.CORRUPT, Kind.NOT_FOUND} or isinstance(source, BaseFile):
             raise error
-        folder = self._epoch.folder
-        if isinstance(source, CompactedFile):
-            self._accounts.add_damaged(None, compacted_path(folder, source.name), error.message)
-        else:
-            self._accounts.add_damaged(source, source.path(folder), error.message)
+        name = source if isinstance(source, PassName) else None
+        self._accounts.add_damaged(name, path_of(self._epoch, source), error.message)
 
     def takes(self, source: Source, facts: FileFacts) -> bool:
         """Returns whether a file counts, of whatever kind. Order: as `counts`."""

@@ -28,15 +28,19 @@ from tarn.kv.records import decode_branch
 
 __all__ = [
     "LAYER_SCHEMA",
+    "RANKED_SCHEMA",
+    "REPLAYED",
     "Record",
     "Replay",
     "StagedRows",
     "branch_of",
     "layers_of",
     "newest",
+    "ranked",
     "ranks_of",
     "record_layers",
     "replay",
+    "staged_rows",
     "topmost",
 ]
 
@@ -44,6 +48,16 @@ LAYER_SCHEMA: Final = pa.schema(
     [
         pa.field("place", pa.binary()),  # branch, NUL, path; of a record, NUL and its key
         pa.field("layer", pa.binary()),  # branch, NUL, token; of a record, NUL
+        pa.field("order", pa.int64()),
+        pa.field("payload", pa.binary()),
+    ]
+)
+REPLAYED: Final = ("branch", "token", "order", "key", "payload")
+"""The columns of events that a replay needs."""
+RANKED_SCHEMA: Final = pa.schema(
+    [
+        pa.field("place", pa.binary()),  # branch, NUL, path
+        pa.field("rank", pa.int64()),  # of its layer: 0 for the newest one
         pa.field("order", pa.int64()),
         pa.field("payload", pa.binary()),
     ]
@@ -130,7 +144,7 @@ class Replay:
                     ranks |= ranks_of(record.key, record.branch)
                 yield record
         for table in self._runs.merged(lambda batch: _of_layers(batch, ranks)):
-            yield from _staged(_topmost(newest(table), ranks))
+            yield from staged_rows(_topmost(newest(table), ranks))
 
 
 def replay(batches: Iterable[pa.RecordBatch], folder: Path) -> Iterator[Record | StagedRows]:
@@ -181,22 +195,50 @@ def newest(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays([places, *rest.columns], schema=table.schema)
 
 
-def topmost(table: pa.Table, ranks: Mapping[bytes, int]) -> pa.Table:
+def ranked(table: pa.Table, ranks: Mapping[bytes, int]) -> pa.Table:
+    """Returns the rows of tokens that records name, as `RANKED_SCHEMA`; records are left out.
+
+    Args:
+        table: the columns `REPLAYED` of events.
+        ranks: of the layers that records name.
+    """
+    branch = _encoded(table.column("branch"))
+    token = _encoded(table.column("token"))
+    tokens = max(1, len(token.dictionary))
+    pairs = branch.indices.to_numpy().astype(np.int64) * tokens + token.indices.to_numpy()
+    found, which = np.unique(pairs, return_inverse=True)
+    names, ids = branch.dictionary.to_pylist(), token.dictionary.to_pylist()
+    layers = [f"{names[pair // tokens]}\0{ids[pair % tokens]}" for pair in found.tolist()]
+    known = np.array([ranks.get(each.encode(), -1) for each in layers], np.int64)
+    rank: _Ints = known[which]
+    rows = np.flatnonzero(rank >= 0)
+    if len(rows) < len(table):
+        table, rank = table.take(rows), rank[rows]
+    place = pc.binary_join_element_wise(
+        table.column("branch").cast(pa.binary()), table.column("key").cast(pa.binary()), _NUL
+    )
+    columns = [place, pa.array(rank), table.column("order"), table.column("payload")]
+    return pa.Table.from_arrays(columns, schema=RANKED_SCHEMA)
+
+
+def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:
+    if not pa.types.is_dictionary(column.type):
+        column = column.dictionary_encode()
+    return column.unify_dictionaries().combine_chunks()
+
+
+def topmost(table: pa.Table) -> pa.Table:
     """Returns the row that counts of each place, in no order: without sorting, for rows that fit into memory.
 
     It is what `newest` and the layers make of the same rows.
 
     Args:
-        table: rows with the columns of `LAYER_SCHEMA`: all rows of each of their places.
-        ranks: of the layers that records name; other rows do not count.
+        table: rows of `RANKED_SCHEMA`: all rows of each of their places.
     """
-    table = table.combine_chunks()
-    rank = _rank(table.column("layer").combine_chunks(), ranks)
-    if (rank < 0).any():
-        table = table.filter(pa.array(rank >= 0)).combine_chunks()
-        rank = rank[rank >= 0]
     if not len(table):
         return table
+    table = table.combine_chunks()
+    rank: _Ints = table.column("rank").to_numpy()
     places = table.column("place").combine_chunks().dictionary_encode()
     group = places.indices.to_numpy().astype(np.int64)
     is_single = np.bincount(group)[group] == 1
@@ -312,7 +354,8 @@ def _topmost(table: pa.Table, ranks: dict[bytes, int]) -> pa.Table:
     return table.take(by_rank[first])
 
 
-def _staged(table: pa.Table) -> Iterator[StagedRows]:
+def staged_rows(table: pa.Table) -> Iterator[StagedRows]:
+    """Yields the rows of a table, whose places ascend, branch by branch."""
     if not len(table):
         return
     table = table.combine_chunks()

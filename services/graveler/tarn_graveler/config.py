@@ -2,25 +2,19 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import AsyncIterator
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tarn.block.committed import Committed
+from tarn.block.committed import Committed, open_committed
 from tarn.block.port import BlockStore
-from tarn.block.rangecache import RangeCache
 from tarn.config import Config
-from tarn.core.listing.breaks import BreakRule
 from tarn.core.quota import Limits
 from tarn_graveler.assembly import GravelerSettings
 from tarn_graveler.collection.online_deletion import OnlineSettings
 from tarn_graveler.records.quotas import QuotaDefaults
 
 __all__ = ["open_committed", "open_committed_of", "settings_of"]
-
-_THREADS_PER_CORE = 2
 
 
 def settings_of(config: Config) -> GravelerSettings:
@@ -69,24 +63,6 @@ def _quotas_of(config: Config) -> QuotaDefaults:
             requests_per_second=user.requests_per_second, bytes_per_second=user.bytes_per_second
         ),
     )
-
-
-@asynccontextmanager
-async def open_committed(
-    blocks: BlockStore,
-    directory: Path,
-    *,
-    cache_bytes: int = 1 << 30,
-    rule: BreakRule | None = None,
-) -> AsyncIterator[Committed]:
-    """Opens the committed listings of a block store, with their own range cache and threads."""
-    threads = _THREADS_PER_CORE * (os.cpu_count() or 1)
-    with ThreadPoolExecutor(threads, thread_name_prefix="committed") as executor:
-        cache = RangeCache(directory, bytes_max=cache_bytes, executor=executor)
-        try:
-            yield Committed(blocks, cache, executor=executor, rule=rule)
-        finally:
-            cache.close()
 
 
 @asynccontextmanager

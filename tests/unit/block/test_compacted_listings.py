@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from unittest import mock
 
+import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.support.clock import ManualClock
@@ -111,6 +113,63 @@ async def test_a_reset_of_a_part_leaves_the_commits_listing_if_nothing_else_has_
         )
         assert await content(lake, left) == model
         assert (left == head) == (model == before)
+
+
+@given(
+    RULES,
+    listings(),
+    st.one_of(st.none(), change_sets()),
+    change_sets(),
+    st.lists(st.sampled_from(["", "a", "k", "k0", "k00005", "k00011", "z"]), unique=True),
+)
+async def test_the_parts_of_a_compaction_are_joined_to_the_listing_of_one_build(
+    rule: BreakRule,
+    before: Listing,
+    earlier: Listing | None,
+    changes: Listing,
+    cuts: list[str],
+) -> None:
+    with opened(rule, finer=0) as lake:
+        head = (await lake.build(SPACE, None, [staged(before)])).metarange_id
+        base, model = head, before
+        if earlier is not None:
+            base = (await compact(lake, head, head, earlier)).metarange_id
+            model = applied(before, earlier)
+        edges: list[str | None] = ["", *sorted({*cuts} - {""}), None]
+        parts = []
+        for start, end in pairwise(edges):
+            assert start is not None
+            own = {p: e for p, e in changes.items() if p >= start and (end is None or p < end)}
+            span = PathSpan(start, end)
+            part = await lake.build_part(SPACE, base, [staged(own)], span, head=head)
+            parts.append(part.metarange_id)
+        joined = await lake.joined(SPACE, parts, head=head)
+        model = applied(model, changes)
+        assert await content(lake, joined) == model
+        assert (joined == head) == (model == before)
+        if len(parts) == 1:
+            assert joined == (await compact(lake, head, base, changes)).metarange_id
+
+
+async def test_parts_that_end_where_the_rule_cuts_have_the_ranges_of_one_build() -> None:
+    rule = BreakRule(rows_mean=8)
+    with opened(rule, finer=0) as lake:
+        rows = numbered(400)
+        paths = sorted(rows)
+        ends = [path for path in paths if rule.ends_after(pa.array([path]))[0]][5::9]
+        assert len(ends) > 2
+        head = (await lake.build(SPACE, None, [])).metarange_id
+        edges = ["", *(path + "\0" for path in ends), None]
+        parts = []
+        for start, end in pairwise(edges):
+            assert start is not None
+            own = {p: e for p, e in rows.items() if p >= start and (end is None or p < end)}
+            part = await lake.build_part(
+                SPACE, head, [staged(own)], PathSpan(start, end), head=head
+            )
+            parts.append(part.metarange_id)
+        joined = await lake.joined(SPACE, parts, head=head)
+        assert joined == (await compact(lake, head, head, rows)).metarange_id
 
 
 async def test_objects_that_keep_their_sizes_are_changes() -> None:

@@ -16,7 +16,7 @@ from journals import GUARDS, batch_of, branch_record, model, record, row, state_
 from tarn.core.errors import Kind, TarnError
 from tarn.journal import runs
 from tarn.journal.events import EventRow
-from tarn.journal.replay import Replay, branch_of, layers_of, ranks_of, replay, topmost
+from tarn.journal.replay import Replay, branch_of, ranked, ranks_of, replay, topmost
 
 _PATHS = ("a", "a\0b", "b", "é", "key/with/slash")
 _TOKENS = ("t0", "t1", "t2", "t3")
@@ -77,13 +77,13 @@ def test_a_replay_is_what_the_rules_say(events: list[EventRow]) -> None:
 @given(_events)
 def test_without_sorting_the_same_rows_count(events: list[EventRow]) -> None:
     """What Spark does with all rows of a place, and what a rebuild does with sorted runs."""
-    rows = pa.Table.from_batches([layers_of(batch_of(each for each in events if each.token))])
+    rows = pa.Table.from_batches([batch_of(events)])
     records, staged = model(events)
     ranks: dict[bytes, int] = {}
     for key, payload in records.items():
         if branch := branch_of(key, payload):
             ranks |= ranks_of(key, branch)
-    found = topmost(rows, ranks)
+    found = topmost(ranked(rows, ranks))
     places = [bytes(each).decode() for each in found.column("place").to_pylist()]
     payloads = found.column("payload").to_pylist()
     assert len({*places}) == len(places)

@@ -14,6 +14,7 @@ from typing import Final
 from tarn.collection.owners import note_owner
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, RepositoryId
+from tarn.journal.source import source_epoch
 from tarn.kv.drop_records import Drop
 from tarn.kv.paging import rows_of
 from tarn.kv.port import Kv, Partition, Row
@@ -23,7 +24,6 @@ from tarn_graveler.journal.epochs import Epochs, JournalPlace
 from tarn_graveler.rebuild.report import RepositoryReport
 from tarn_graveler.rebuild.repository import Rebuilder, RebuiltRepository
 from tarn_graveler.rebuild.rows import write_rows
-from tarn_graveler.rebuild.source import source_epoch
 from tarn_graveler.records.drop_list import DropList
 from tarn_graveler.records.repositories import Repositories
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Final
 
-from tarn.core.errors import Kind, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.journal.epochs import Epoch
 from tarn.journal.replay import StagedRows
 from tarn.kv.auth_records import decode_credential
@@ -54,11 +54,13 @@ async def rebuild_installation(tools: Rebuilder, journal_namespace: str) -> Rebu
         journal_namespace: where the journal of what belongs to no repository is.
 
     Raises:
-        TarnError: NOT_FOUND: there is no such journal. CORRUPT: its base is damaged. Errors of the stores. What is
-            wrong with single repositories is in the report.
+        TarnError: NOT_FOUND: there is no such journal. CORRUPT: its base is damaged. INVALID: a replayed journal is of
+            other files, or of none of the repositories. Errors of the stores. What is wrong with single repositories is
+            in the report.
     """
     work = _Work(tools, RebuiltStore(), RepositoryReport("", journal_namespace))
     await work.read_shared()
+    work.require_all_ready()
     for repository in work.repositories:
         await work.rebuild(repository)
     await work.write()
@@ -85,7 +87,8 @@ class _Work:
     async def read_shared(self) -> None:
         """Reads the journal of what belongs to no repository."""
         namespace = self.shared.storage_namespace
-        async with replayed(self.tools.blocks, namespace) as found:
+        ready = self.tools.ready.get(namespace)
+        async with replayed(self.tools.blocks, namespace, None, ready) as found:
             self.shared.epoch = found.epoch.number
             self.shared.drained_until_us = found.report.drained_until_us
             self.shared.files, self.shared.events = found.report.files, found.report.events
@@ -99,6 +102,18 @@ class _Work:
             place = JournalPlace(self.tools.keys.installation_id, namespace)
             self.result.places.append((place, found.epoch))
         self.report.shared = self.shared
+
+    def require_all_ready(self) -> None:
+        """Does nothing if each replayed journal is one that the installation has.
+
+        Raises:
+            TarnError: INVALID: it is not, so it would be left out silently.
+        """
+        known = {self.shared.storage_namespace}
+        known.update(each.storage_namespace for each in self.repositories)
+        if unknown := sorted(self.tools.ready.keys() - known):
+            text = f"the replayed journal of {unknown[0]} is of no repository of this installation"
+            raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text)
 
     def _add(self, key: bytes, value: bytes) -> None:
         place = _place_of(key)

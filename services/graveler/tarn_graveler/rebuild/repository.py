@@ -6,7 +6,7 @@ with a new name: a cleaner of the lost store that still runs drops only tokens t
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import chain, groupby
 from typing import Final
@@ -18,13 +18,14 @@ from tarn.block.port import BlockStore
 from tarn.core.branch import Branch, Token, TokenKind
 from tarn.core.clock import Clock, IdSource
 from tarn.core.collection import NEVER, Collection
-from tarn.core.errors import Kind, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange
 from tarn.core.ids import BranchId, MetarangeId, TokenId
 from tarn.core.moments import iso_seconds
 from tarn.journal.epochs import Epoch
 from tarn.journal.events import BRANCHES
 from tarn.journal.replay import Record, StagedRows
+from tarn.journal.replayed import BuiltListing, ReplayedJournal
 from tarn.kv.collection_records import decode_collection, encode_collection
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import Kv, Row
@@ -87,6 +88,7 @@ class Rebuilder:
         committed: builds listings.
         clock: times of new tokens.
         ids: names of new tokens.
+        ready: by namespace, journals that were replayed already.
     """
 
     kv: Kv
@@ -95,13 +97,14 @@ class Rebuilder:
     committed: Committed
     clock: Clock
     ids: IdSource
+    ready: Mapping[str, ReplayedJournal] = field(default_factory=dict)
 
     async def repository(self, repository: Repository) -> RebuiltRepository:
         """Rebuilds a repository; its own record is the caller's.
 
         Raises:
             TarnError: NOT_FOUND: it has no journal. CORRUPT: the base, or the record of a branch, is damaged: nothing
-                can be rebuilt. Errors of the stores.
+                can be rebuilt. INVALID: its replayed journal was made of other files. Errors of the stores.
         """
         keys = self.keys.of_repository(repository.repository_id, repository.instance_uid)
         known = await rebuild_commits(self.kv, keys, repository, self.blocks)
@@ -135,7 +138,8 @@ class _Work:
     async def run(self) -> RebuiltRepository:
         self._tell_commits()
         namespace = self.repository.storage_namespace
-        async with replayed(self.tools.blocks, namespace, self._take) as found:
+        ready = self.tools.ready.get(namespace)
+        async with replayed(self.tools.blocks, namespace, self._take, ready) as found:
             epoch = found.epoch
             self.report.epoch = epoch.number
             self.report.drained_until_us = found.report.drained_until_us
@@ -143,7 +147,10 @@ class _Work:
             self.report.problems += found.report.lines()
             results = iter(found.results)
             first = await self._write_records(results)
-            await self._fold_all(results if first is None else chain([first], results))
+            await self._take_listings(found.listings)
+            await self._fold_all(
+                results if first is None else chain([first], results), {*found.listings}
+            )
         await self._write_names()
         await self._write_branches()
         with_reflog = await self._write_reflogs()
@@ -263,9 +270,28 @@ class _Work:
 
     # ---- uncommitted changes
 
-    async def _fold_all(self, results: Iterator[Record | StagedRows]) -> None:
-        """Folds the uncommitted rows of each branch, and gives all branches empty tokens."""
-        folded = set()
+    async def _take_listings(self, listings: Mapping[str, BuiltListing]) -> None:
+        """Gives branches the listings that a job has folded already."""
+        for each in listings.values():
+            name = BranchId(each.branch_id)
+            if name not in self.branches:
+                continue
+            branch = self.branches[name]
+            head = await self.known.listing_of(branch.commit_id)
+            self.report.staged += each.rows
+            listing = None
+            try:
+                if each.metarange_id is None:
+                    raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, each.problem)
+                listing = MetarangeId(each.metarange_id)
+                await self.tools.committed.metarange(self.repository.storage_namespace, listing)
+            except TarnError as error:
+                self._lost(name, error)
+                listing = None
+            self.branches[name] = self._rested(branch, head, listing)
+
+    async def _fold_all(self, results: Iterator[Record | StagedRows], folded: set[str]) -> None:
+        """Folds the uncommitted rows of each branch, and gives all branches empty tokens; but those in `folded`."""
         staged = (each for each in results if isinstance(each, StagedRows))
         for name, rows in groupby(staged, key=lambda each: BranchId(each.branch_id)):
             if name in self.branches:
@@ -296,12 +322,24 @@ class _Work:
                 built = await build_layers(self.tools.kv, self.tools.committed, order, [layer])
                 listing = built.metarange_id
         except TarnError as error:
-            if error.kind not in _DAMAGE:
-                raise
-            self.report.problems.append(
-                f"uncommitted changes of branch {name} are lost: {error.message}"
-            )
+            self._lost(name, error)
             listing = None
+        return self._rested(branch, head, listing)
+
+    def _lost(self, name: BranchId, error: TarnError) -> None:
+        """Tells that uncommitted changes are lost.
+
+        Raises:
+            TarnError: the error, if it does not say that.
+        """
+        if error.kind not in _DAMAGE:
+            raise error
+        self.report.problems.append(
+            f"uncommitted changes of branch {name} are lost: {error.message}"
+        )
+
+    def _rested(self, branch: Branch, head: MetarangeId, listing: MetarangeId | None) -> Branch:
+        """Returns a branch without layers, over a listing."""
         return replace(
             branch,
             staging=self.tools.new_token(branch.staging),

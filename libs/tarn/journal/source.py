@@ -1,0 +1,102 @@
+"""What a rebuild reads of a journal, in one process and in Spark: which epoch, and of which files."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from tarn.block.port import BlockKey, ReadBlocks, read_whole
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.head_change import HeadChange
+from tarn.journal.accounts import Accounts
+from tarn.journal.compactions import Compaction
+from tarn.journal.epochs import Epoch, EpochCause, decode_epoch, newest_epoch
+from tarn.journal.events import BRANCHES
+from tarn.journal.names import PassName, base_path, epoch_path
+from tarn.journal.reading import EpochReader
+from tarn.kv.records import decode_branch
+
+__all__ = ["entries_in", "files_digest", "source_epoch"]
+
+_EPOCH_BYTES_MAX: Final = 16 << 20
+_CHAIN_MAX: Final = 1_000
+"""Rebuilds in a row that died, at most."""
+
+
+async def source_epoch(blocks: ReadBlocks, namespace: str) -> Epoch:
+    """Returns the epoch that a rebuild reads: the newest one.
+
+    If a rebuild began the newest one and nothing was drained in it, its parent is read, of which it was made: so an
+    attempt after one that died, which may have begun epochs, finds the same as that one, and tells the same.
+
+    Raises:
+        TarnError: NOT_FOUND: there never was a journal. CORRUPT: the newest epoch cannot be read.
+    """
+    epoch = await newest_epoch(blocks, namespace)
+    for _ in range(_CHAIN_MAX):
+        if epoch is None or epoch.cause is not EpochCause.REBUILD or not epoch.parent:
+            break
+        if await EpochReader(blocks, namespace, epoch, Accounts(epoch.number, 0)).names():
+            break
+        parent = await _parent(blocks, namespace, epoch.parent)
+        if parent is None:
+            break
+        epoch = parent
+    if epoch is None:
+        text = (
+            f"{namespace} has no journal: journal.enabled was off, or the namespace is another one; "
+            "`tarn repo recover` brings back commits (docs/operate/disaster.md)"
+        )
+        raise TarnError(Kind.NOT_FOUND, Reason.BLOCK_NOT_FOUND, text, namespace=namespace)
+    return epoch
+
+
+async def _parent(blocks: ReadBlocks, namespace: str, number: int) -> Epoch | None:
+    """Returns an epoch whose files are still there; None: it was removed because of its age, or is damaged."""
+    try:
+        body = await read_whole(blocks, BlockKey(namespace, epoch_path(number)), _EPOCH_BYTES_MAX)
+        epoch = decode_epoch(number, body)
+    except TarnError as error:
+        if error.kind not in {Kind.NOT_FOUND, Kind.CORRUPT}:
+            raise
+        return None
+    for file in epoch.base:
+        path = base_path(epoch.folder, file.number)
+        if not await blocks.list_page(namespace, path, "", 1):
+            return None
+    return epoch
+
+
+def files_digest(epoch: Epoch, compaction: Compaction | None, names: Sequence[PassName]) -> str:
+    """Returns a SHA-256 in hex that changes with the files of an epoch that a rebuild reads.
+
+    Args:
+        epoch: the epoch.
+        compaction: its newest one.
+        names: as `EpochReader.names` returns them.
+    """
+    hashed = hashlib.sha256(epoch.folder.encode())
+    hashed.update(str(compaction.number if compaction is not None else 0).encode())
+    for name in names:
+        hashed.update(b"\n" + name.path(epoch.folder).encode())
+    return hashed.hexdigest()
+
+
+def entries_in(batch: pa.RecordBatch) -> Iterator[tuple[str, tuple[HeadChange, ...]]]:
+    """Yields the names of branches, and the entries of their reflogs that the records in a batch of events hold.
+
+    Raises:
+        TarnError: CORRUPT: the record of a branch cannot be read.
+    """
+    is_branch = pc.and_(
+        pc.equal(batch.column("token"), ""), pc.starts_with(batch.column("key"), BRANCHES)
+    )
+    found = batch.filter(is_branch)
+    rows = zip(found.column("key").to_pylist(), found.column("payload").to_pylist(), strict=True)
+    for key, payload in rows:
+        if payload and (outbox := decode_branch(payload).outbox):
+            yield key.removeprefix(BRANCHES), outbox
