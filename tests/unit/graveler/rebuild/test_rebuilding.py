@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lake import keep_tokens
-from rebuild_lab import INSTALLATION, RebuildLab, rebuild_lab
+from lake import MAIN, Replicas, create_repository, keep_tokens, reached
+from rebuild_lab import INSTALLATION, NAMESPACE, RebuildLab, rebuild_lab
 
 from tarn.core.commit import commit_path
 from tarn.core.errors import Kind, TarnError
@@ -117,6 +118,56 @@ async def test_a_store_that_is_lost_again_is_rebuilt_from_the_new_epoch(lab: Reb
     async with lab.rebuilt() as (graveler, repository):
         assert await lab.shown(graveler, repository) == before
         assert "newer" in before["main"]
+
+
+async def test_an_empty_store_hides_nothing_that_a_rebuild_needs(lab: RebuildLab) -> None:
+    """The store is lost, and Tarn starts on an empty one and is set up: its drain begins no epoch, and says what to do."""
+    await work(lab)
+    await lab.drain()
+    before = await lab.shown(lab.lake.graveler, lab.lake.repository)
+    epoch = await newest_epoch(lab.replicas.blocks, NAMESPACE)
+    replicas = Replicas(lab.folder / "empty", MemKv(), keeps_events=True)
+    replicas.clock, replicas.blocks = lab.replicas.clock, lab.replicas.blocks
+    replicas.count = 40
+    async with replicas.replica() as graveler:
+        await create_repository(graveler, "other")
+        assert graveler.drain is not None
+        await lab.drain(graveler)
+        assert graveler.drain.progress.failed_passes == 1
+        with pytest.raises(TarnError, match="run `tarn rebuild` into an empty one"):
+            await graveler.drain.before_deletion(None, lab.replicas.clock.monotonic())
+    await replicas.tasks.close()
+    assert await newest_epoch(lab.replicas.blocks, NAMESPACE) == epoch
+    report = await lab.rebuild()
+    assert report.is_whole, report.as_record()
+    async with lab.rebuilt() as (graveler, repository):
+        assert await lab.shown(graveler, repository) == before
+
+
+async def test_a_repository_that_was_lost_begins_no_epoch(lab: RebuildLab) -> None:
+    """A pass that runs when the rows are lost finds nothing, or not all of it."""
+    await work(lab)
+    await lab.drain()
+    place = lab.lake.repository.storage_namespace
+    epoch = await newest_epoch(lab.replicas.blocks, place)
+    drain, kv = lab.lake.graveler.drain, lab.replicas.kv
+    assert drain is not None
+    keys = InstallationKeys(INSTALLATION)
+    of_lake = lab.lake.graveler.repositories.keys_of(lab.lake.repository)
+    await kv.drop_partition(keys.journal_state)
+    base = of_lake.refs, of_lake.commits, of_lake.pulls
+    gate = kv.hold("get_many", RepositoryKeys.branch(MAIN), after=True)
+    late = asyncio.ensure_future(drain.drain(drain.place_of(lab.lake.repository)))
+    await reached(gate)
+    await kv.drop_partition(keys.journal_state)
+    gate.opened.set()
+    with pytest.raises(TarnError, match="another replica begins"):
+        await late
+    for partition in base:
+        await kv.drop_partition(partition)
+    with pytest.raises(TarnError, match="run `tarn rebuild` into an empty one"):
+        await drain.drain(drain.place_of(lab.lake.repository))
+    assert await newest_epoch(lab.replicas.blocks, place) == epoch
 
 
 async def test_collections_are_held_and_their_counters_go_on(lab: RebuildLab) -> None:
