@@ -18,6 +18,7 @@ from tests.support.servers.cassandra_nodes import CassandraNodes
 
 from tarn.kv.cassandra import CassandraLimits, CassandraSettings
 from tarn.kv.cassandra.cluster.connection import connect
+from tarn.rpc.process.system import SystemClock
 
 pytestmark = pytest.mark.cassandra
 
@@ -80,7 +81,7 @@ def test_tables_that_are_emptied_under_load_are_rebuilt(
             drained_under_load(tarn, lake)
             time.sleep(random.uniform(0, LOAD_S_MAX))
             is_lost.set()
-            lost_at, monotonic = time.time(), time.monotonic()
+            lost_at, monotonic = SystemClock().now_us() / 1_000_000, time.monotonic()
             empty(cassandra_nodes)
             time.sleep(LOST_S)
         kill(tarn)
