@@ -26,7 +26,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.journal.epochs import Epoch
 from tarn.journal.names import PassName
 from tarn.journal.reading import PassSelector, Source
-from tarn.journal.replay import Record, branch_of, layers_of, ranks_of, record_layers, topmost
+from tarn.journal.replay import Record, layers_of, ranks_of, record_layers, record_of, topmost
 from tarn_spark.collection.executor import StorePlace, arrow_task, error_in
 from tarn_spark.journal.sources import judged, read_row, sources_frame
 
@@ -286,7 +286,7 @@ def spark_rebuild(
         stack: frees what the executors keep; close it when the result is not needed any more.
 
     Raises:
-        TarnError: CORRUPT: the base or the record of a branch is damaged. INTERNAL: Spark failed.
+        TarnError: CORRUPT: the base is damaged. INTERNAL: Spark failed.
     """
     spark = spark.newSession()
     slots = spark.sparkContext.defaultParallelism
@@ -318,7 +318,7 @@ def spark_rebuild(
 def _records(newest: DataFrame) -> Iterator[Record]:
     for row in newest.toLocalIterator():
         payload = bytes(row["payload"])
-        yield Record(row["key"], payload, row["order"], branch_of(row["key"], payload))
+        yield record_of(row["key"], payload, row["order"])
 
 
 def _done(step: str, action: Callable[[], T]) -> T:

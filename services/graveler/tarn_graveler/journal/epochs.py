@@ -84,7 +84,8 @@ class Epochs:
 
         Raises:
             TarnError: FAILED_PRECONDITION: another store has begun a newer epoch of this namespace, or this one is new
-                and may not follow the epoch that is there: it must not drain. CONFLICT: another replica begins one. CORRUPT; errors of the stores.
+                and may not follow the epoch that is there: it must not drain. CONFLICT: another replica begins one.
+                CORRUPT; errors of the stores.
         """
         row = self._row(place.root)
         record = await row.read(settle=True)

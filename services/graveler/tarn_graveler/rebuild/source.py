@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,11 +41,14 @@ class Replayed:
         epoch: which one.
         report: what was read and what is missing.
         results: as `Replay.results` yields them.
+        unreadable: how many records of a branch, also former ones, cannot be read, by its name; counted with `take`
+            only.
     """
 
     epoch: Epoch
     report: Report
     results: Iterator[Record | StagedRows]
+    unreadable: Mapping[str, int]
 
 
 async def source_epoch(blocks: ReadBlocks, namespace: str) -> Epoch:
@@ -108,6 +112,7 @@ async def replayed(
     epoch = await source_epoch(blocks, namespace)
     accounts = Accounts(epoch.number, epoch.begin_time_us)
     reader = EpochReader(blocks, namespace, epoch, accounts)
+    unreadable: Counter[str] = Counter()
     with (
         tempfile.TemporaryDirectory(prefix="tarn-rebuild-") as name,
         closing(Replay(Path(name))) as replay,
@@ -117,17 +122,27 @@ async def replayed(
                 for batch in table.to_batches():
                     replay.add(batch)
                     if take is not None:
-                        _take(batch, take)
-        yield Replayed(epoch, accounts.report(), replay.results())
+                        unreadable.update(_take(batch, take))
+        yield Replayed(epoch, accounts.report(), replay.results(), unreadable)
 
 
-def _take(batch: pa.RecordBatch, take: TakeEntries) -> None:
-    """Hands on the entries of reflogs that the records of branches hold."""
+def _take(batch: pa.RecordBatch, take: TakeEntries) -> list[str]:
+    """Hands on the entries of reflogs that the records of branches hold; returns the branches of unreadable ones."""
     is_branch = pc.and_(
         pc.equal(batch.column("token"), ""), pc.starts_with(batch.column("key"), BRANCHES)
     )
     found = batch.filter(is_branch)
     rows = zip(found.column("key").to_pylist(), found.column("payload").to_pylist(), strict=True)
+    unreadable = []
     for key, payload in rows:
-        if payload and (outbox := decode_branch(payload).outbox):
-            take(key.removeprefix(BRANCHES), outbox)
+        name = key.removeprefix(BRANCHES)
+        try:
+            outbox = decode_branch(payload).outbox if payload else ()
+        except TarnError as error:
+            if error.kind is not Kind.CORRUPT:
+                raise
+            unreadable.append(name)
+            continue
+        if outbox:
+            take(name, outbox)
+    return unreadable
