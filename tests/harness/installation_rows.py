@@ -79,11 +79,14 @@ async def write_rows(kv: Kv, installation: Installation) -> None:
 
 
 async def contents(kv: ListingKv, installation_id: str = INSTALLATION) -> dict[str, list[Row]]:
-    """Returns all rows that a store holds of an installation, except its fence, by partition name."""
+    """Returns all rows that a store holds of an installation, except those of its own, by partition name."""
     found: dict[str, list[Row]] = {}
-    fence = fence_partition(installation_id).name
+    own = {
+        fence_partition(installation_id).name,
+        InstallationKeys(installation_id).journal_state.name,
+    }
     async for each in kv.partitions(f"{installation_id}/"):
-        if each.name != fence:
+        if each.name not in own:
             partition = Partition(each.name, each.kind, each.buckets or 1)
             found[each.name] = await kv.scan(partition, b"", None, 10_000)
     return {name: rows for name, rows in sorted(found.items()) if rows}

@@ -34,6 +34,7 @@ from tarn.kv.auth_records import (
     encode_user,
 )
 from tarn.kv.embedded import open_embedded
+from tarn.kv.journal_records import let_follow
 from tarn.kv.keys import AuthKeys, InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.paging import rows_of
@@ -164,8 +165,9 @@ class RebuildLab:
     async def add(
         self, target: Any = None, *, blocks: Any = None, default: BranchId = MAIN
     ) -> RepositoryReport:
-        """Adds the lake to the target."""
+        """Adds the lake to the target, which stands for a store that was filled from a backup."""
         self.attempts += 1
+        await let_follow(self.target, INSTALLATION)
         clock, ids = self.replicas.clock, SeededIds(self.replicas.clock, seed=900 + self.attempts)
         store = self.target if target is None else target
         keys = InstallationKeys(INSTALLATION)

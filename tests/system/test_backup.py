@@ -5,138 +5,18 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
 from cassandra_proxies import kv_url
 from running_tarn import RunningTarn, launch, running_tarn, wait_until_up
+from store_loss import Writer, client_of, under_load
 from tests.support.servers.cassandra_nodes import CassandraNodes
-
-from tarn.client import Client, TarnCallError
 
 KEYS = 24
 LOAD_S = 3.0
-
-
-@dataclass
-class Writer:
-    """Writes growing numbers to its own keys of one branch; remembers when each was acknowledged.
-
-    Attributes:
-        acknowledged: by key, (time of the acknowledgement, number); an odd number stands for a deletion.
-        begun: by key, (time of the request, number).
-    """
-
-    lake: str
-    branch: str
-    s3: Any
-    keys: list[str]
-    acknowledged: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
-    begun: dict[str, list[tuple[float, int]]] = field(default_factory=dict)
-
-    def run(self, is_over: threading.Event) -> None:
-        number = 0
-        while not is_over.is_set():
-            for key in self.keys:
-                number += 1
-                path = f"{self.branch}/{key}"
-                self.begun.setdefault(key, []).append((time.monotonic(), number))
-                if number % 5 == 1 and number % 2:
-                    self.s3.delete_object(Bucket=self.lake, Key=path)
-                else:
-                    number += number % 2  # even
-                    self.begun[key][-1] = (self.begun[key][-1][0], number)
-                    self.s3.put_object(Bucket=self.lake, Key=path, Body=b"%d" % number)
-                self.acknowledged.setdefault(key, []).append((time.monotonic(), number))
-
-    def problems(self, begin: float, end: float) -> list[str]:
-        """Compares what is there now with what a backup between two times promises."""
-        found = []
-        for key in self.keys:
-            least = max((n for at, n in self.acknowledged.get(key, []) if at <= begin), default=0)
-            possible = {n for at, n in self.begun.get(key, []) if n >= least and at <= end}
-            now = self.now(key)
-            deletions = {n for n in possible if n % 2}
-            if now is None:
-                if least and not deletions:
-                    found.append(f"{self.branch}/{key} is gone; {least} was acknowledged")
-            elif now not in possible:
-                found.append(f"{self.branch}/{key} holds {now}, not one of {sorted(possible)}")
-        return found
-
-    def now(self, key: str) -> int | None:
-        try:
-            answer = self.s3.get_object(Bucket=self.lake, Key=f"{self.branch}/{key}")
-        except self.s3.exceptions.NoSuchKey:
-            return None
-        return int(answer["Body"].read())
-
-
-def client_of(tarn: RunningTarn) -> Client:
-    return Client(
-        tarn.server,
-        auth_addresses=tarn.auth_server,
-        access_key_id=tarn.access_key_id,
-        secret_access_key=tarn.secret_access_key,
-    )
-
-
-def churn(tarn: RunningTarn, lake: str, is_over: threading.Event) -> None:
-    """Commits, merges, compacts, tags, and makes and deletes branches, until it is told to end."""
-    with client_of(tarn) as client:
-        number = 0
-        while not is_over.is_set():
-            number += 1
-            client.create_branch(lake, f"b{number}", "main")
-            client.create_tag(lake, f"t{number}", "main")
-            with suppress(TarnCallError):  # nothing to compact
-                client.compact_branch(lake, "dev")
-            for branch in ("main", "dev"):
-                with suppress(TarnCallError):  # nothing to commit
-                    client.create_commit(lake, branch, f"commit {number}")
-            with suppress(TarnCallError):  # nothing to merge, or uncommitted changes
-                client.merge(lake, f"b{number}", "main")
-            if number > 1:
-                client.delete_branch(lake, f"b{number - 1}")
-
-
-@contextmanager
-def under_load(tarn: RunningTarn, lake: str, writers: list[Writer]) -> Iterator[Callable[[], None]]:
-    """Runs all writers and the churn inside the block; their failures are failures of the test."""
-    is_over, failures = threading.Event(), list[BaseException]()
-
-    def guarded(work: Callable[[], None]) -> Callable[[], None]:
-        def run() -> None:
-            try:
-                work()
-            except BaseException as error:
-                failures.append(error)
-                raise
-
-        return run
-
-    works = [lambda each=each: each.run(is_over) for each in writers]
-    threads = [threading.Thread(target=guarded(work)) for work in works]
-    threads.append(threading.Thread(target=guarded(lambda: churn(tarn, lake, is_over))))
-    for thread in threads:
-        thread.start()
-
-    def end() -> None:
-        is_over.set()
-        for thread in threads:
-            thread.join()
-
-    try:
-        yield end
-    finally:
-        end()
-    assert failures == []
 
 
 def multipart(tarn: RunningTarn, lake: str) -> dict[str, Any]:

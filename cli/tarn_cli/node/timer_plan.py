@@ -44,9 +44,9 @@ def plan_timers(
     places = [] if config_file is None else ["--config", str(config_file.absolute())]
     timers = []
     collection, backup = config.lifecycle.gc, config.backup
+    addresses = ("--server", server, "--auth-server", auth_server)
+    key = ("--settings", str(collection.settings))
     if collection.interval_ms:
-        addresses = ("--server", server, "--auth-server", auth_server)
-        key = ("--settings", str(collection.settings))
         limits = (
             *("--max-percent", str(collection.max_percent)),
             *("--max-gib", str(collection.max_gib)),
@@ -59,6 +59,16 @@ def plan_timers(
                 ((*_TARN, *addresses, *key, *run),),
                 variables,
                 collection.interval_ms * _US_PER_MS,
+                collection.settings,
+            )
+        )
+    if config.journal.compact_interval_ms:
+        timers.append(
+            TimerSpec(
+                "journal",
+                ((*_TARN, *addresses, *key, "journal", "compact", *places),),
+                variables,
+                config.journal.compact_interval_ms * _US_PER_MS,
                 collection.settings,
             )
         )

@@ -46,7 +46,7 @@ class TimerSpec:
     """A timer.
 
     Attributes:
-        name: `gc` or `backup`.
+        name: `gc`, `journal` or `backup`.
         commands: programs and their arguments, which a run starts one after the other until one fails.
         environment: environment variables of its processes.
         interval_us: from the begin of a run to that of the next, microseconds.

@@ -46,11 +46,11 @@ from tarn.journal.replay import (
     RANKED_SCHEMA,
     REPLAYED,
     Record,
-    branch_of,
     newest,
     ranked,
     ranks_of,
     record_layers,
+    record_of,
     staged_rows,
     topmost,
 )
@@ -90,6 +90,8 @@ _BUILT_SCHEMA: Final = pa.schema(
         ("problem", pa.string()),
     ]
 )
+_UNREADABLE: Final = b""
+"""In the place of the entries of a record that cannot be read."""
 _BATCH_BYTES: Final = 64 << 20
 _SPAN_ROWS: Final = 250_000
 """Rows of a span, on average: in the memory of one task, at most some four times as many."""
@@ -137,8 +139,11 @@ def _records_in(table: pa.Table) -> Iterator[dict[str, Any]]:
     records = table.filter(pc.equal(table.column("token"), ""))
     for batch in records.to_batches():
         for branch, entries in entries_in(batch):
-            for each in entries:
-                yield {"key": branch, "entry": encode_head_change(each)}
+            if entries is None:
+                yield {"key": branch, "entry": _UNREADABLE}
+            else:
+                for each in entries:
+                    yield {"key": branch, "entry": encode_head_change(each)}
     if len(records):
         layers = pa.Table.from_batches([record_layers(each) for each in records.to_batches()])
         found = newest(layers)
@@ -389,7 +394,8 @@ class SparkReplay:
             files_sha256=files_digest(epoch, compaction, names),
             report=accounts.report(),
             records=tuple((each.key, each.payload, each.order) for each in work.records),
-            entries=tuple(work.entries),
+            entries=tuple(sorted(work.entries)),
+            unreadable=tuple(sorted(work.unreadable)),
             listings=tuple(await work.fold()),
         )
 
@@ -401,6 +407,7 @@ class _Work:
     Attributes:
         records: that exist, ascending by key.
         entries: of reflogs.
+        unreadable: how many records of a branch cannot be read.
         sources: the files that count.
         facts: of each.
         sample: some rows of tokens.
@@ -414,6 +421,7 @@ class _Work:
     epoch: Epoch
     records: list[Record] = field(default_factory=list)
     entries: list[tuple[str, bytes]] = field(default_factory=list)
+    unreadable: list[tuple[str, int]] = field(default_factory=list)
     sources: list[Source] = field(default_factory=list)
     facts: list[FileFacts] = field(default_factory=list)
     sample: list[pa.Table] = field(default_factory=list)
@@ -436,15 +444,18 @@ class _Work:
             self.sample = list(_unpacked(samples))
             counts = told.where(~f.col("at").isin(left_out)) if left_out else told
             rows = await self.actions.run("read records", _newest(counts).collect)
-            entries = counts.where(f.col("entry").isNotNull()).select("key", "entry").distinct()
+            entries = counts.where(f.col("entry").isNotNull()).groupBy("key", "entry").count()
             rows_of_entries = await self.actions.run("read reflogs", entries.collect)
         finally:
             told.unpersist()
         for row in rows:
             if payload := bytes(row["payload"]):
-                branch = branch_of(row["key"], payload)
-                self.records.append(Record(row["key"], payload, row["order"], branch))
-        self.entries = sorted((row["key"], bytes(row["entry"])) for row in rows_of_entries)
+                self.records.append(record_of(row["key"], payload, row["order"]))
+        for row in rows_of_entries:
+            if entry := bytes(row["entry"]):
+                self.entries.append((row["key"], entry))
+            else:
+                self.unreadable.append((row["key"], row["count"]))
 
     async def fold(self) -> list[BuiltListing]:
         """Builds the listings of all branches with uncommitted rows."""

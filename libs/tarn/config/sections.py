@@ -736,6 +736,12 @@ class Journal:
         "commits still fit, with their events; at most a twentieth of the disk. Cassandra's disks are not looked at.",
         Within(Sort.SIZE, "0"),
     )
+    compact_interval_ms: int = setting(
+        "off",
+        "How often `tarn up` runs `tarn journal compact`, from begin to begin, with the key in lifecycle.gc.settings. "
+        "Other processes do not read this key.",
+        _INTERVAL,
+    )
     namespace: str = setting(
         "",
         "Storage namespace of the journal of what belongs to no repository, such as users and quotas; empty: "

@@ -38,7 +38,7 @@ from tarn.journal.reading import (
     Source,
     read_source,
 )
-from tarn.journal.replay import branch_of
+from tarn.journal.replay import record_of
 from tarn.journal.runs import SortedRuns
 from tarn.journal.writing import pieces
 
@@ -213,11 +213,20 @@ def _leaving(
     accounts: Accounts, records: dict[str, bytes], until_us: int, erased: Sequence[bytes]
 ) -> Leaving:
     named = set()
+    unreadable = set()  # a person may still read which tokens such a record names
     for name, payload in records.items():
-        branch = branch_of(BRANCHES + name, payload) if payload else None
-        if branch is not None:
-            named |= {(name, str(token.token_id)) for token in branch.tokens}
-    over = [each for each in accounts.over() if (each.branch, each.token) not in named]
+        if not payload:
+            continue
+        found = record_of(BRANCHES + name, payload, 0)
+        if found.problem:
+            unreadable.add(name)
+        if found.branch is not None:
+            named |= {(name, str(token.token_id)) for token in found.branch.tokens}
+    over = [
+        each
+        for each in accounts.over()
+        if each.branch not in unreadable and (each.branch, each.token) not in named
+    ]
     return Leaving(
         frozenset((each.branch, each.token) for each in over if each.since_us < until_us),
         frozenset((each.branch, each.token) for each in over),

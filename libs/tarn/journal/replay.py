@@ -39,6 +39,7 @@ __all__ = [
     "ranked",
     "ranks_of",
     "record_layers",
+    "record_of",
     "replay",
     "staged_rows",
     "topmost",
@@ -76,13 +77,16 @@ class Record:
         payload: the record; never empty, as deleted records are left out.
         order: of that change.
         branch: the record as a branch that users see; None: it is of something else, or of a branch that is deleted or
-            was not created yet.
+            was not created yet, or cannot be read.
+        problem: why the record of a branch cannot be read; empty: it can, or is of something else. No row of its tokens
+            is in the results.
     """
 
     key: str
     payload: bytes
     order: int
     branch: Branch | None = None
+    problem: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,7 +139,7 @@ class Replay:
         Call it once, after the last `add`.
 
         Raises:
-            TarnError: EXHAUSTED: the folder is full. CORRUPT: the record of a branch cannot be read.
+            TarnError: EXHAUSTED: the folder is full.
         """
         ranks: dict[bytes, int] = {}
         for table in self._record_runs.merged(lambda batch: batch):
@@ -304,7 +308,15 @@ def _records(table: pa.Table) -> Iterator[Record]:
         for place, payload, order in zip(places, payloads, orders, strict=True):
             if payload:
                 key = place[1:].decode()
-                yield Record(key, payload, order, branch_of(key, payload))
+                yield record_of(key, payload, order)
+
+
+def record_of(key: str, payload: bytes, order: int) -> Record:
+    """Returns a record of the results."""
+    try:
+        return Record(key, payload, order, branch_of(key, payload))
+    except TarnError as error:
+        return Record(key, payload, order, problem=error.message)
 
 
 def branch_of(key: str, payload: bytes) -> Branch | None:

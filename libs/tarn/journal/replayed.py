@@ -54,6 +54,7 @@ class ReplayedJournal(msgspec.Struct, frozen=True, kw_only=True):
         report: what was read and what is missing.
         records: that exist: key, value and order, ascending by key.
         entries: of reflogs: name of the branch, and the encoded entry; each once.
+        unreadable: how many records of a branch, also former ones, cannot be read, by its name.
         listings: by the names of the branches.
         sha256: in hex, of this JSON with an empty `sha256`.
         format: always "tarn replayed journal".
@@ -67,6 +68,7 @@ class ReplayedJournal(msgspec.Struct, frozen=True, kw_only=True):
     report: Report
     records: tuple[tuple[str, bytes, int], ...]
     entries: tuple[tuple[str, bytes], ...]
+    unreadable: tuple[tuple[str, _Count], ...]
     listings: tuple[BuiltListing, ...]
     sha256: str = ""
     format: str = _FORMAT

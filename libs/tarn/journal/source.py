@@ -86,17 +86,22 @@ def files_digest(epoch: Epoch, compaction: Compaction | None, names: Sequence[Pa
     return hashed.hexdigest()
 
 
-def entries_in(batch: pa.RecordBatch) -> Iterator[tuple[str, tuple[HeadChange, ...]]]:
-    """Yields the names of branches, and the entries of their reflogs that the records in a batch of events hold.
-
-    Raises:
-        TarnError: CORRUPT: the record of a branch cannot be read.
-    """
+def entries_in(batch: pa.RecordBatch) -> Iterator[tuple[str, tuple[HeadChange, ...] | None]]:
+    """Yields the names of branches, and the entries of their reflogs that the records in a batch of events hold; None
+    for a record that cannot be read."""
     is_branch = pc.and_(
         pc.equal(batch.column("token"), ""), pc.starts_with(batch.column("key"), BRANCHES)
     )
     found = batch.filter(is_branch)
     rows = zip(found.column("key").to_pylist(), found.column("payload").to_pylist(), strict=True)
     for key, payload in rows:
-        if payload and (outbox := decode_branch(payload).outbox):
-            yield key.removeprefix(BRANCHES), outbox
+        name = key.removeprefix(BRANCHES)
+        try:
+            outbox = decode_branch(payload).outbox if payload else ()
+        except TarnError as error:
+            if error.kind is not Kind.CORRUPT:
+                raise
+            yield name, None
+            continue
+        if outbox:
+            yield name, outbox

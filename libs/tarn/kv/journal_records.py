@@ -5,7 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from tarn.kv.keys import InstallationKeys
+from tarn.kv.port import Kv
 from tarn.kv.records import parse_record
+from tarn.kv.register import Register
 from tarn_proto.store.v1 import journal_drain_pb2 as pb
 
 __all__ = [
@@ -15,6 +18,7 @@ __all__ = [
     "decode_epoch",
     "encode_drain",
     "encode_epoch",
+    "let_follow",
 ]
 
 
@@ -26,11 +30,14 @@ class EpochRecord:
         number: from 1.
         folder: its folder in the bucket.
         has_begun: whether its file is there. Until then this is an attempt, and nothing is drained.
+        may_follow: there is no epoch yet, and one may begin after any that the bucket has: the store was filled with
+            rows of another one, or its journal was off. Then there is no number and no folder.
     """
 
     number: int
     folder: str
     has_begun: bool = False
+    may_follow: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +69,10 @@ def encode_epoch(epoch: EpochRecord | None) -> bytes | None:
     if epoch is None:
         return None
     record = pb.JournalEpochRecord(
-        number=epoch.number, folder=epoch.folder, has_begun=epoch.has_begun
+        number=epoch.number,
+        folder=epoch.folder,
+        has_begun=epoch.has_begun,
+        may_follow=epoch.may_follow,
     )
     return record.SerializeToString()
 
@@ -76,7 +86,27 @@ def decode_epoch(value: bytes | None) -> EpochRecord | None:
     if value is None:
         return None
     record = parse_record(pb.JournalEpochRecord(), value)
-    return EpochRecord(record.number, record.folder, record.has_begun)
+    return EpochRecord(record.number, record.folder, record.has_begun, record.may_follow)
+
+
+async def let_follow(kv: Kv, installation_id: str) -> None:
+    """Ends the epoch of what belongs to no repository; another one may begin after any that the bucket has.
+
+    A new store may not: if it stands in the place of one that was lost, its epoch would hide all that is in the bucket.
+
+    Raises:
+        TarnError: errors of the store.
+    """
+    keys = InstallationKeys(installation_id)
+    row = Register(
+        kv,
+        keys.journal_state,
+        keys.epoch(installation_id),
+        decode_epoch,
+        encode_epoch,
+        "the epoch of the journal of the installation",
+    )
+    await row.change(lambda _: EpochRecord(0, "", may_follow=True))
 
 
 def encode_drain(drain: DrainRecord) -> bytes:

@@ -228,18 +228,23 @@ def test_commands_follow_from_the_configuration(tmp_path: Path) -> None:
         "TARN_LIFECYCLE_GC_INTERVAL": "daily",
         "TARN_LIFECYCLE_GC_RATE": "7",
         "TARN_BACKUP_INTERVAL": "8h",
+        "TARN_JOURNAL_COMPACT_INTERVAL": "12h",
         "TARN_BACKUP_PLACE": "/backup",
         "TARN_BACKUP_KEEP": "3",
         "TARN_SECRET_ACCESS_KEY": "of-a-person",
     }
     file = tmp_path / "tarn.yaml"
-    gc, backup = plan_timers(load(None, environment), file, environment, "a:1", "b:2")
+    gc, journal, backup = plan_timers(load(None, environment), file, environment, "a:1", "b:2")
     assert (gc.interval_us, backup.interval_us) == (24 * HOUR_US, 8 * HOUR_US)
     assert gc.needs == data / "credentials"
     (run,) = gc.commands
     text = " ".join(run)
     assert f"--server a:1 --auth-server b:2 --settings {data}/credentials gc run --rate 7" in text
     assert "--rate 7 --max-percent 50 --max-gib 0 --max-growth 5" in text
+    assert (journal.interval_us, journal.needs) == (12 * HOUR_US, gc.needs)
+    (run,) = journal.commands
+    text = " ".join(run)
+    assert f"--settings {data}/credentials journal compact --config {file}" in text
     create, prune = (" ".join(command) for command in backup.commands)
     assert f"backup create /backup --config {file}" in create
     assert "backup prune /backup --keep 3" in prune

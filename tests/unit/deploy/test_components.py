@@ -21,6 +21,10 @@ ADMIN_PORT = 8110
 BACKENDS = {"s3": "gateway", "rest": "api"}
 """The Service behind each way into the cluster; the certificate of both has its names (`deploy/k8s/secrets`)."""
 with_collection = pytest.mark.parametrize("overlay", ["test", "prod"])
+with_each_job = pytest.mark.parametrize(
+    ("name", "hours"), [("collection", 8), ("journal-compaction", 24)]
+)
+"""Jobs of the command line with the key of an administrator, and from one run to the next."""
 
 
 def container_of(overlay: str, name: str) -> dict[str, Any]:
@@ -28,21 +32,27 @@ def container_of(overlay: str, name: str) -> dict[str, Any]:
     return dict(found)
 
 
+@with_each_job
 @with_collection
-def test_collections_run_one_at_a_time_and_end(overlay: str) -> None:
-    spec = named(overlay, "CronJob")["collection"]["spec"]
+def test_jobs_run_one_at_a_time_and_end(overlay: str, name: str, hours: int) -> None:
+    spec = named(overlay, "CronJob")[name]["spec"]
     assert spec["concurrencyPolicy"] == "Forbid"
     assert spec["startingDeadlineSeconds"] > 100, "fewer than 100 missed runs are counted"
     job = spec["jobTemplate"]["spec"]
-    assert 0 < job["activeDeadlineSeconds"] < 8 * 3600, "it ends before the next run"
+    assert 0 < job["activeDeadlineSeconds"] < hours * 3600, "it ends before the next run"
     assert job["backoffLimit"] == 0
 
 
+@with_each_job
 @with_collection
-def test_the_command_of_a_collection_is_understood(overlay: str) -> None:
-    arguments = container_of(overlay, "collection")["args"]
+def test_the_command_of_a_job_is_understood(overlay: str, name: str, hours: int) -> None:
+    minute, hour, *days = named(overlay, "CronJob")[name]["spec"]["schedule"].split()
+    assert minute.isdigit()
+    assert hour == f"*/{hours}" if hours < 24 else hour.isdigit()
+    assert days == ["*", "*", "*"]
+    arguments = container_of(overlay, name)["args"]
     temporary = arguments[arguments.index("--temporary") + 1]
-    mounts = {each["mountPath"] for each in container_of(overlay, "collection")["volumeMounts"]}
+    mounts = {each["mountPath"] for each in container_of(overlay, name)["volumeMounts"]}
     assert temporary in mounts
     known = [each if each != temporary else str(Path.cwd()) for each in arguments]
     done = CliRunner().invoke(cli, [*known, "--help"])
@@ -57,10 +67,10 @@ def named_after(path: str, folder: Path) -> str:
 
 
 @with_collection
-def test_a_collection_has_the_configuration_of_the_services(overlay: str, tmp_path: Path) -> None:
+def test_jobs_have_the_configuration_of_the_services(overlay: str, tmp_path: Path) -> None:
     """The same block store, with the same credentials as graveler."""
     found: list[Any] = []
-    for name in ("collection", "graveler"):
+    for name in ("collection", "journal-compaction", "graveler"):
         container = container_of(overlay, name)
         mounts = {each["name"]: each["mountPath"] for each in container["volumeMounts"]}
         volumes = {
@@ -77,7 +87,7 @@ def test_a_collection_has_the_configuration_of_the_services(overlay: str, tmp_pa
         }
         assert variables["TARN_BLOCKSTORE_S3_CREDENTIALS_ACCESS_SECRET_KEY_FILE"]
         found.append(load(None, {"HOME": "/tmp", **variables}).blockstore)
-    assert found[0] == found[1]
+    assert found[0] == found[1] == found[2]
 
 
 def commands_of_backups(overlay: str) -> dict[str, dict[str, Any]]:
@@ -419,5 +429,6 @@ def test_every_optional_component_is_in_the_example() -> None:
     kustomization = yaml.safe_load((K8S / "overlays/full/kustomization.yaml").read_text())
     used = {Path(each).name for each in kustomization["components"]}
     elsewhere = {"cassandra", "bucket", "autoscaling", "collection", "backup", "monitoring"}
+    elsewhere |= {"journal"}
     assert used | elsewhere == {folder.name for folder in (K8S / "components").iterdir()}
     assert objects("full")

@@ -61,6 +61,7 @@ TO_STORES = {
 }
 FROM_JOBS = {
     "collection": {"bucket": 8000},
+    "journal-compaction": {"bucket": 8000},
     "backup": {"bucket": 8000, "cassandra": 9042},
     "backup-check": {"bucket": 8000},
 }
@@ -473,10 +474,8 @@ def test_the_network_has_the_arrows_of_the_architecture_and_no_other(overlay: st
     labels |= {"client": {"tarn/client": "true"}, "stranger": {}}
     assert selects({"matchLabels": labels["client"]}, admin)
     expected = ARROWS | (TO_STORES if "cassandra" in labels else set())
-    if "collection" in labels:
-        expected |= {
-            ("collection", target, port) for name, target, port in ARROWS if name == "client"
-        }
+    for job in {"collection", "journal-compaction"} & set(labels):
+        expected |= {(job, target, port) for name, target, port in ARROWS if name == "client"}
     for name, stores in FROM_JOBS.items():
         if {name, *stores} <= set(labels):
             expected |= {(name, store, port) for store, port in stores.items()}

@@ -16,7 +16,16 @@ from journals import GUARDS, batch_of, branch_record, model, record, row, state_
 from tarn.core.errors import Kind, TarnError
 from tarn.journal import runs
 from tarn.journal.events import EventRow
-from tarn.journal.replay import Replay, branch_of, ranked, ranks_of, replay, topmost
+from tarn.journal.replay import (
+    Record,
+    Replay,
+    StagedRows,
+    branch_of,
+    ranked,
+    ranks_of,
+    replay,
+    topmost,
+)
 
 _PATHS = ("a", "a\0b", "b", "é", "key/with/slash")
 _TOKENS = ("t0", "t1", "t2", "t3")
@@ -163,10 +172,19 @@ def test_each_rule_is_needed(guard: str) -> None:
     assert model(events, guard) != model(events), f"without it: {GUARDS[guard]}"
 
 
-def test_a_damaged_record_of_a_branch_is_named(tmp_path: Path) -> None:
-    with pytest.raises(TarnError, match="branches/main") as caught:
-        list(replay([batch_of([record(MAIN, b"\xff\xff", 1)])], tmp_path))
-    assert caught.value.kind is Kind.CORRUPT
+def test_a_damaged_record_of_a_branch_is_named_and_the_others_count(tmp_path: Path) -> None:
+    """No row of its tokens counts, not even of those that an older record names."""
+    other = "branches/other"
+    events = [TAKES_T0, record(MAIN, b"\xff\xff", 2), record(other, branch_record(["t0"]), 1)]
+    events += [row("a", b"p", 1), row("b", b"q", 2, branch="other")]
+    damaged, whole, rows = replay([batch_of(events)], tmp_path)
+    assert isinstance(damaged, Record)
+    assert (damaged.key, damaged.branch) == (MAIN, None)
+    assert MAIN in damaged.problem
+    assert isinstance(whole, Record)
+    assert (whole.key, whole.problem) == (other, "")
+    assert isinstance(rows, StagedRows)
+    assert (rows.branch_id, rows.paths.to_pylist()) == ("other", ["b"])
 
 
 def test_a_full_disk_is_told(tmp_path: Path) -> None:

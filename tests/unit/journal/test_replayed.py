@@ -30,6 +30,7 @@ REPLAYED = ReplayedJournal(
     report=REPORT,
     records=(("branches/main", b"\0\xff", 7),),
     entries=(("main", b"\xff"),),
+    unreadable=(("dev", 2),),
     listings=(BuiltListing("main", 3, "a" * 64), BuiltListing("dev", 0, None, "why")),
 )
 
@@ -40,9 +41,10 @@ def test_a_result_is_read_as_it_was_written_and_only_its_owner_may(tmp_path: Pat
     save_replayed(path, REPLAYED)
     found = load_replayed(path)
     assert found.sha256 == REPLAYED.digest()
-    assert (found.records, found.entries, found.listings) == (
+    assert (found.records, found.entries, found.unreadable, found.listings) == (
         REPLAYED.records,
         REPLAYED.entries,
+        REPLAYED.unreadable,
         REPLAYED.listings,
     )
     assert found.report == REPORT

@@ -7,14 +7,16 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JournalEpochRecord(_message.Message):
-    __slots__ = ("number", "folder", "has_begun")
+    __slots__ = ("number", "folder", "has_begun", "may_follow")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     FOLDER_FIELD_NUMBER: _ClassVar[int]
     HAS_BEGUN_FIELD_NUMBER: _ClassVar[int]
+    MAY_FOLLOW_FIELD_NUMBER: _ClassVar[int]
     number: int
     folder: str
     has_begun: bool
-    def __init__(self, number: _Optional[int] = ..., folder: _Optional[str] = ..., has_begun: _Optional[bool] = ...) -> None: ...
+    may_follow: bool
+    def __init__(self, number: _Optional[int] = ..., folder: _Optional[str] = ..., has_begun: _Optional[bool] = ..., may_follow: _Optional[bool] = ...) -> None: ...
 
 class JournalDrainRecord(_message.Message):
     __slots__ = ("holder", "lease_until_us", "drained_until_us", "behind", "first_hour")

@@ -29,6 +29,7 @@ from tarn.kv.fence import (
     read_level,
     write_fence,
 )
+from tarn.kv.journal_records import let_follow
 from tarn.kv.port import ListingKv
 from tarn.snapshot.files.manifest import Manifest, Scope, new_snapshot_id
 from tarn.snapshot.files.marks import begin_snapshot, check_time, end_snapshot, unfinished
@@ -216,6 +217,7 @@ async def fill(
     await _begin_loading(target, loading, options)
     behind = _behind(target, loading, options.clock)
     progress, changed = await copy_into(behind, target.installation_id, source, options)
+    await let_follow(behind, target.installation_id)
     if before_opening is not None:
         await before_opening(behind)
     await _change(target, loading, None, level)
@@ -251,9 +253,9 @@ async def migrate(
     else:
         await _hold(source, held, options)
     read = StoreSource(_behind(source, held, options.clock), source.installation_id)
-    progress, changed = await copy_into(
-        _behind(target, loading, options.clock), target.installation_id, read, options
-    )
+    behind = _behind(target, loading, options.clock)
+    progress, changed = await copy_into(behind, target.installation_id, read, options)
+    await let_follow(behind, target.installation_id)
     # In this order: at no moment may both stores be used.
     await _change(source, held, moved)
     await _change(target, loading, None, level)

@@ -5,8 +5,9 @@ the epoch has begun, so all later changes are events that are still in the store
 own. Its rows have order 0, less than that of every event.
 
 The row of the store is written first, so two replicas never begin two epochs: an attempt that is taken over has the
-lower number, and counts no more. A store that is filled with the rows of another one gets no such row, so it begins an
-epoch of its own.
+lower number, and counts no more. A store that is filled with the rows of another one gets a row that lets it begin an
+epoch of its own. A new store has none: where the bucket has an epoch already, it may stand in the place of a store that
+was lost, and its epoch would hide all that a rebuild needs. So it begins none.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from tarn.core.ids import BranchId
 from tarn.journal.epochs import Epoch, EpochCause, begin_epoch, newest_epoch, next_epoch
 from tarn.journal.events import BASE_ID, BASE_OPERATION, BRANCHES, EventRow, table_of
 from tarn.journal.writing import write_base
-from tarn.kv.journal_records import EpochRecord, decode_epoch, encode_epoch
+from tarn.kv.journal_records import EpochRecord, decode_epoch, encode_epoch, let_follow
 from tarn.kv.keys import (
     PATHS_END,
     PATHS_START,
@@ -82,14 +83,18 @@ class Epochs:
         """Returns the epoch of a repository; begins one if it has none.
 
         Raises:
-            TarnError: FAILED_PRECONDITION: another store has begun a newer epoch of this namespace: this one must not
-                drain. CONFLICT: another replica begins one. CORRUPT; errors of the stores.
+            TarnError: FAILED_PRECONDITION: another store has begun a newer epoch of this namespace, or this one is new
+                and may not follow the epoch that is there: it must not drain. CONFLICT: another replica begins one.
+                CORRUPT; errors of the stores.
         """
         row = self._row(place.root)
         record = await row.read(settle=True)
         newest = await newest_epoch(self._blocks, place.namespace)
-        if record is None:
-            return await self._begin(place, row, None, newest.number if newest else 0)
+        if record is None or record.may_follow:
+            is_shared = place.root == self._keys.installation_id
+            if newest is not None and record is None and is_shared:
+                raise _unknown_store(place, newest)
+            return await self._begin(place, row, record, newest.number if newest else 0)
         if newest is not None and (newest.number, newest.folder) == (record.number, record.folder):
             if not record.has_begun:  # by an attempt whose answer was lost
                 await self._move(row, record, replace(record, has_begun=True))
@@ -138,6 +143,10 @@ class Epochs:
         record = EpochRecord(epoch.number, epoch.folder)
         await self._move(row, before, record)
         base = await write_base(self._blocks, place.namespace, epoch.folder, self._base(place.root))
+        if number and source is None and not base:
+            raise _unknown_store(place, epoch)
+        # If it is lost, the base may lack what the store held before.
+        await self._move(row, record, record)
         epoch = msgspec.structs.replace(epoch, base=base)
         await begin_epoch(self._blocks, place.namespace, epoch)
         await self._move(row, record, replace(record, has_begun=True))
@@ -226,6 +235,15 @@ def _base_row(branch: str, token: str, key: str, payload: bytes) -> EventRow:
     return EventRow(BASE_ID, branch, token, 0, 0, b"", b"", BASE_OPERATION, key, payload, b"")
 
 
+def _unknown_store(place: JournalPlace, newest: Epoch) -> TarnError:
+    text = (
+        f"the journal of {place.namespace} has epoch {newest.number} already, and this store has not continued it: "
+        "nothing is drained. If the store was lost, stop Tarn and run `tarn rebuild` into an empty one "
+        "(docs/operate/disaster.md). If this is another installation, give it another journal.namespace"
+    )
+    return TarnError(Kind.FAILED_PRECONDITION, Reason.PRECONDITION_FAILED, text)
+
+
 async def end_epochs(kv: Kv, keys: InstallationKeys) -> None:
     """Ends the epochs of all repositories, because the journal is off: when it is on again, new ones begin.
 
@@ -233,6 +251,10 @@ async def end_epochs(kv: Kv, keys: InstallationKeys) -> None:
         TarnError: errors of the store.
     """
     rows = rows_of(kv, keys.journal_state, keys.EPOCHS, after_prefix(keys.EPOCHS), _PAGE)
-    if names := [key async for key, _ in rows]:
-        for at in range(0, len(names), _PAGE):
-            await kv.delete_many(keys.journal_state, names[at : at + _PAGE])
+    names = [key async for key, _ in rows]
+    if shared := keys.epoch(keys.installation_id) in names:
+        names.remove(keys.epoch(keys.installation_id))
+    for at in range(0, len(names), _PAGE):
+        await kv.delete_many(keys.journal_state, names[at : at + _PAGE])
+    if shared:
+        await let_follow(kv, keys.installation_id)

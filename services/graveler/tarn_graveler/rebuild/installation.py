@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from typing import Final
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import RepositoryId
 from tarn.journal.epochs import Epoch
 from tarn.journal.replay import StagedRows
 from tarn.kv.auth_records import decode_credential
@@ -19,7 +20,7 @@ from tarn.snapshot.installation.installation import namespace_at_rest
 from tarn.snapshot.installation.looks import Looks
 from tarn_graveler.journal.epochs import JournalPlace
 from tarn_graveler.rebuild.report import KeyToReissue, RebuildReport, RepositoryReport
-from tarn_graveler.rebuild.repository import Rebuilder, unreadable
+from tarn_graveler.rebuild.repository import Rebuilder, RebuiltRepository, unreadable
 from tarn_graveler.rebuild.rows import write_rows
 from tarn_graveler.rebuild.source import replayed
 
@@ -77,6 +78,7 @@ class _Work:
     graveler: dict[bytes, bytes] = field(default_factory=dict)
     auth: dict[bytes, bytes] = field(default_factory=dict)
     repositories: list[Repository] = field(default_factory=list)
+    views: list[BucketView] = field(default_factory=list)
     looks: Looks = field(default_factory=dict)
     newest_us: int = 0
 
@@ -144,6 +146,7 @@ class _Work:
         if isinstance(found, BucketView):
             if not found.is_pending:
                 self.graveler[key] = value
+                self.views.append(found)
         elif found.is_served:
             self.graveler[key] = value
             self.repositories.append(found)
@@ -182,8 +185,16 @@ class _Work:
             return
         self.report.repositories.append(done.report)
         self.result.places.append((JournalPlace(keys.root, namespace), done.epoch))
+        self._tell_views(name, done)
         self.looks |= done.looks
         self.newest_us = max(self.newest_us, done.newest_us)
+
+    def _tell_views(self, name: RepositoryId, done: RebuiltRepository) -> None:
+        """Tells which bucket views show a lost branch; they stay, and show nothing until there is one again."""
+        for view in self.views:
+            if view.repository_id == name and view.ref in done.lost_branches:
+                text = f"bucket {view.bucket_id} shows branch {view.ref}, which is lost"
+                done.report.problems.append(text)
 
     async def write(self) -> None:
         """Writes what belongs to no repository."""

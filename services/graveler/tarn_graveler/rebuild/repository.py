@@ -44,6 +44,7 @@ from tarn.snapshot.installation.looks import Looks, looks_of
 from tarn.snapshot.installation.repository import collection_at_rest
 from tarn_graveler.branch.building import BuildOrder, build_layers
 from tarn_graveler.rebuild.commits import KnownCommits, rebuild_commits
+from tarn_graveler.rebuild.lost_branches import LostBranches
 from tarn_graveler.rebuild.report import RepositoryReport
 from tarn_graveler.rebuild.rows import write_rows
 from tarn_graveler.rebuild.source import replayed
@@ -57,6 +58,7 @@ _COUNT_AHEAD: Final = 1_000
 _ROWS: Final = 1_000
 _TAGS: Final = "tags/"
 _NAMES: Final = "names/"
+_PULLS: Final = RepositoryKeys.PULLS.decode()
 _DAMAGE: Final = {Kind.CORRUPT, Kind.NOT_FOUND}
 
 
@@ -69,12 +71,14 @@ class RebuiltRepository:
         epoch: that was read.
         looks: that its records need in the drop list (`tarn.snapshot.installation.looks`).
         newest_us: when a head last changed, as far as the records tell; Unix microseconds.
+        lost_branches: those whose records cannot be read.
     """
 
     report: RepositoryReport
     epoch: Epoch
     looks: Looks = field(default_factory=dict)
     newest_us: int = 0
+    lost_branches: frozenset[BranchId] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,8 +107,8 @@ class Rebuilder:
         """Rebuilds a repository; its own record is the caller's.
 
         Raises:
-            TarnError: NOT_FOUND: it has no journal. CORRUPT: the base, or the record of a branch, is damaged: nothing
-                can be rebuilt. INVALID: its replayed journal was made of other files. Errors of the stores.
+            TarnError: NOT_FOUND: it has no journal. CORRUPT: the base is damaged: nothing can be rebuilt. INVALID: its
+                replayed journal was made of other files. Errors of the stores.
         """
         keys = self.keys.of_repository(repository.repository_id, repository.instance_uid)
         known = await rebuild_commits(self.kv, keys, repository, self.blocks)
@@ -130,6 +134,7 @@ class _Work:
     names: dict[str, bytes] = field(default_factory=dict)
     owners: dict[str, RefName] = field(default_factory=dict)
     collection: Collection = field(default_factory=lambda: _held(NEVER))
+    lost: LostBranches = field(default_factory=LostBranches)
 
     def __post_init__(self) -> None:
         name, namespace = self.repository.repository_id, self.repository.storage_namespace
@@ -147,6 +152,7 @@ class _Work:
             self.report.problems += found.report.lines()
             results = iter(found.results)
             first = await self._write_records(results)
+            self._tell_lost(found.unreadable)
             await self._take_listings(found.listings)
             await self._fold_all(
                 results if first is None else chain([first], results), {*found.listings}
@@ -158,7 +164,7 @@ class _Work:
         self.report.branches = len(self.branches)
         looks = looks_of(self.keys, self.repository.repository_id, self.branches, with_reflog)
         newest_us = max((each.head_time_us for each in self.branches.values()), default=0)
-        return RebuiltRepository(self.report, epoch, looks, newest_us)
+        return RebuiltRepository(self.report, epoch, looks, newest_us, frozenset(self.lost.why))
 
     # ---- records
 
@@ -202,6 +208,8 @@ class _Work:
         elif record.key.encode() == RepositoryKeys.COLLECTION:
             self.collection = _held(decode_collection(record.payload))
         elif not record.key.startswith(_TAGS) or self._keeps_tag(record):
+            if record.key.startswith(_PULLS):
+                self.lost.take_pull(record.payload)
             return place
         return None
 
@@ -218,6 +226,9 @@ class _Work:
     def _add_branch(self, record: Record) -> None:
         name = BranchId(record.key.removeprefix(BRANCHES))
         branch = record.branch
+        if record.problem:
+            self.lost.why[name] = record.problem
+            return
         if branch is None:  # its creation, or the deletion of its repository, was not finished
             return
         if not self.known.has(branch.commit_id):
@@ -383,6 +394,13 @@ class _Work:
         if self.known.incomplete:
             text = f"{self.known.incomplete} commits are left out, because ancestors are not in the bucket"
             self.report.problems.append(text)
+
+    def _tell_lost(self, unreadable: Mapping[str, int]) -> None:
+        self.report.problems += self.lost.told(self.known)
+        for name, count in sorted(unreadable.items()):
+            if BranchId(name) not in self.lost.why:
+                text = f"{count} former records of branch {name} cannot be read: entries of its reflog may be missing"
+                self.report.problems.append(text)
 
     def _tell_younger(self) -> None:
         """Tells of commits that became heads after the last drained change of their branch."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -14,7 +15,7 @@ from tarn.core.head_change import HeadChange
 from tarn.journal.accounts import Accounts, Report
 from tarn.journal.epochs import Epoch
 from tarn.journal.reading import EpochReader
-from tarn.journal.replay import Record, Replay, StagedRows, branch_of
+from tarn.journal.replay import Record, Replay, StagedRows, record_of
 from tarn.journal.replayed import BuiltListing, ReplayedJournal
 from tarn.journal.source import entries_in, files_digest, source_epoch
 from tarn.kv.records import decode_head_change
@@ -32,12 +33,15 @@ class Replayed:
         epoch: which one.
         report: what was read and what is missing.
         results: as `Replay.results` yields them.
+        unreadable: how many records of a branch, also former ones, cannot be read, by its name; counted with `take`
+            only.
         listings: by branch, uncommitted rows that were folded already; `results` has no such rows then.
     """
 
     epoch: Epoch
     report: Report
     results: Iterator[Record | StagedRows]
+    unreadable: Mapping[str, int]
     listings: Mapping[str, BuiltListing] = field(default_factory=dict)
 
 
@@ -63,13 +67,15 @@ async def replayed(
     epoch = await source_epoch(blocks, namespace)
     accounts = Accounts(epoch.number, epoch.begin_time_us)
     reader = EpochReader(blocks, namespace, epoch, accounts)
+    unreadable: Counter[str] = Counter()
     if ready is not None:
         await _check(ready, namespace, epoch, reader)
         if take is not None:
             for branch, entry in ready.entries:
                 take(branch, (decode_head_change(entry),))
+            unreadable.update(dict(ready.unreadable))
         listings = {each.branch_id: each for each in ready.listings}
-        yield Replayed(epoch, ready.report, _records(ready), listings)
+        yield Replayed(epoch, ready.report, _records(ready), unreadable, listings)
         return
     with (
         tempfile.TemporaryDirectory(prefix="tarn-rebuild-") as name,
@@ -81,8 +87,11 @@ async def replayed(
                     replay.add(batch)
                     if take is not None:
                         for branch, entries in entries_in(batch):
-                            take(branch, entries)
-        yield Replayed(epoch, accounts.report(), replay.results())
+                            if entries is None:
+                                unreadable[branch] += 1
+                            else:
+                                take(branch, entries)
+        yield Replayed(epoch, accounts.report(), replay.results(), unreadable)
 
 
 async def _check(ready: ReplayedJournal, namespace: str, epoch: Epoch, reader: EpochReader) -> None:
@@ -98,4 +107,4 @@ async def _check(ready: ReplayedJournal, namespace: str, epoch: Epoch, reader: E
 
 def _records(ready: ReplayedJournal) -> Iterator[Record]:
     for key, payload, order in ready.records:
-        yield Record(key, payload, order, branch_of(key, payload))
+        yield record_of(key, payload, order)

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from lake import keep_tokens
-from rebuild_lab import INSTALLATION, RebuildLab, rebuild_lab
+from journals import record
+from lake import MAIN, Replicas, create_repository, keep_tokens, reached
+from pull_records import new_pull
+from rebuild_lab import INSTALLATION, NAMESPACE, RebuildLab, rebuild_lab
 
 from tarn.core.commit import commit_path
 from tarn.core.errors import Kind, TarnError
-from tarn.core.ids import BranchId, TagId
+from tarn.core.ids import BranchId, RepositoryId, TagId
 from tarn.journal.epochs import EpochCause, newest_epoch
+from tarn.journal.events import table_of
 from tarn.journal.names import base_path
+from tarn.journal.writing import BranchPass, JournalWriter
 from tarn.kv.collection_records import collection_register
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import Partition, PartitionKind
+from tarn.kv.pull_records import encode_pull
+from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.rebuild.repository import HELD_UNTIL_US
+from tarn_graveler.records.branches import BranchName
 
 DEV = BranchId("dev")
 
@@ -119,6 +127,56 @@ async def test_a_store_that_is_lost_again_is_rebuilt_from_the_new_epoch(lab: Reb
         assert "newer" in before["main"]
 
 
+async def test_an_empty_store_hides_nothing_that_a_rebuild_needs(lab: RebuildLab) -> None:
+    """The store is lost, and Tarn starts on an empty one: its drain begins no epoch, and says what to do."""
+    await work(lab)
+    await lab.drain()
+    before = await lab.shown(lab.lake.graveler, lab.lake.repository)
+    epoch = await newest_epoch(lab.replicas.blocks, NAMESPACE)
+    replicas = Replicas(lab.folder / "empty", MemKv(), keeps_events=True)
+    replicas.clock, replicas.blocks = lab.replicas.clock, lab.replicas.blocks
+    replicas.count = 40
+    async with replicas.replica() as graveler:
+        await create_repository(graveler, "other")
+        assert graveler.drain is not None
+        await lab.drain(graveler)
+        assert graveler.drain.progress.failed_passes == 1
+        with pytest.raises(TarnError, match="run `tarn rebuild` into an empty one"):
+            await graveler.drain.before_deletion(None, lab.replicas.clock.monotonic())
+    await replicas.tasks.close()
+    assert await newest_epoch(lab.replicas.blocks, NAMESPACE) == epoch
+    report = await lab.rebuild()
+    assert report.is_whole, report.as_record()
+    async with lab.rebuilt() as (graveler, repository):
+        assert await lab.shown(graveler, repository) == before
+
+
+async def test_a_repository_that_was_lost_begins_no_epoch(lab: RebuildLab) -> None:
+    """A pass that runs when the rows are lost finds nothing, or not all of it."""
+    await work(lab)
+    await lab.drain()
+    place = lab.lake.repository.storage_namespace
+    epoch = await newest_epoch(lab.replicas.blocks, place)
+    drain, kv = lab.lake.graveler.drain, lab.replicas.kv
+    assert drain is not None
+    keys = InstallationKeys(INSTALLATION)
+    of_lake = lab.lake.graveler.repositories.keys_of(lab.lake.repository)
+    await kv.drop_partition(keys.journal_state)
+    base = of_lake.refs, of_lake.commits, of_lake.pulls
+    gate = kv.hold("get_many", RepositoryKeys.branch(MAIN), after=True)
+    late = asyncio.ensure_future(drain.drain(drain.place_of(lab.lake.repository)))
+    await reached(gate)
+    await kv.drop_partition(keys.journal_state)
+    gate.opened.set()
+    with pytest.raises(TarnError, match="another replica begins"):
+        await late
+    for partition in base:
+        await kv.drop_partition(partition)
+    with pytest.raises(TarnError, match="run `tarn rebuild` into an empty one"):
+        await drain.drain(drain.place_of(lab.lake.repository))
+    assert await newest_epoch(lab.replicas.blocks, place) == epoch
+
+
 async def test_collections_are_held_and_their_counters_go_on(lab: RebuildLab) -> None:
     lake = lab.lake
     keys = lake.graveler.repositories.keys_of(lake.repository)
@@ -199,7 +257,7 @@ async def test_a_branch_whose_commit_is_gone_is_told(lab: RebuildLab) -> None:
 async def test_a_record_that_cannot_be_read_is_told_and_the_rest_is_rebuilt(
     lab: RebuildLab,
 ) -> None:
-    """A tag; a branch whose record is damaged makes its repository lost."""
+    """A tag."""
     kv = lab.lake.graveler.repositories.kv
     refs = lab.lake.graveler.repositories.keys_of(lab.lake.repository).refs
     await kv.set_if(refs, RepositoryKeys.tag("v1"), b"\xff", None)
@@ -211,6 +269,71 @@ async def test_a_record_that_cannot_be_read_is_told_and_the_rest_is_rebuilt(
     async with lab.rebuilt() as (graveler, repository):
         shown = await lab.shown(graveler, repository)
         assert list(shown["main"]) == ["a"]
+
+
+async def damage(lab: RebuildLab, branch: BranchId, order: int) -> None:
+    """Adds a record of a branch to the journal that cannot be read."""
+    blocks, namespace = lab.replicas.blocks, lab.lake.repository.storage_namespace
+    epoch = await newest_epoch(blocks, namespace)
+    assert epoch is not None
+    row = record(f"branches/{branch}", b"\xff\xff", order)
+    writer = JournalWriter(blocks, namespace, epoch, "d" * 32)
+    now_us = lab.lake.clock.now_us()
+    await writer.write(now_us, table_of([row]), [BranchPass(branch, order)], is_full=False)
+
+
+async def test_only_a_branch_that_cannot_be_read_is_lost(lab: RebuildLab) -> None:
+    """It is named, and what depends on it; all else comes back, and its name is free for its commits."""
+    await work(lab)
+    lake, graveler = lab.lake, lab.lake.graveler
+    await lake.put("more", 1, DEV)
+    await graveler.committing.commit(lake.branch(DEV), CommitRequest("ann", "of dev"))
+    await lab.replicas.tasks.drain(5.0)
+    head = (await graveler.branches.fresh(lake.branch(DEV))).branch.commit_id
+    keys = graveler.repositories.keys_of(lake.repository)
+    pull = replace(new_pull("dev"), number=7, create_id=bytes(16), change_id=bytes(16))
+    await graveler.repositories.kv.set_if(
+        keys.pulls, RepositoryKeys.pull(7), encode_pull(pull), None
+    )
+    await graveler.bucket_views.create(RepositoryId("shows"), lake.repository, DEV)
+    await lab.drain()
+    before = await lab.shown(graveler, lake.repository)
+    await damage(lab, DEV, 1 << 60)
+    report = await lab.rebuild()
+    assert not report.is_whole
+    assert report.lost == []
+    (done,) = report.repositories
+    told = [line for line in done.problems if "branch dev is lost" in line]
+    assert len(told) == 1
+    for part in ("cannot be read", "cannot be merged: 7", f"commit {head}"):
+        assert part in told[0]
+    assert "bucket shows shows branch dev, which is lost" in done.problems
+    async with lab.rebuilt() as (rebuilt, repository):
+        after = await lab.shown(rebuilt, repository)
+        gone = {"dev", "dev: changes"}
+        assert {name: before[name] for name in before.keys() - gone - {"records"}} == {
+            name: after[name] for name in after.keys() - {"records"}
+        }
+        records = before["records"]
+        kept = {name: records[name] for name in records if name != "branches/dev"}
+        assert after["records"] == kept
+        await rebuilt.branches.create(BranchName(repository, DEV), head)
+        again = await lab.shown(rebuilt, repository)
+        assert list(again["dev"]) == ["a", "b", "more", "over it"]
+    assert await lab.fsck() == []
+
+
+async def test_a_former_record_that_cannot_be_read_is_told(lab: RebuildLab) -> None:
+    """The branch comes back as its newest record says."""
+    await work(lab)
+    await lab.drain()
+    before = await lab.shown(lab.lake.graveler, lab.lake.repository)
+    await damage(lab, DEV, 1)
+    report = await lab.rebuild()
+    (done,) = report.repositories
+    assert [line[:42] for line in done.problems] == ["1 former records of branch dev cannot be r"]
+    async with lab.rebuilt() as (graveler, repository):
+        assert await lab.shown(graveler, repository) == before
 
 
 async def test_without_a_journal_nothing_is_written(lab: RebuildLab) -> None:
