@@ -127,7 +127,7 @@ class JournaledKv:
     def set_many(
         self, partition: Partition, groups: Sequence[Group]
     ) -> Coroutine[Any, Any, list[TarnError | None]]:
-        """See `Kv.set_many`. Only the partition of commits has records that are written so."""
+        """See `Kv.set_many`. Only the partitions of commits and reflogs have records that are written so."""
         place = self._place(partition)
         if place is None:
             return self._kv.set_many(partition, groups)
@@ -209,8 +209,11 @@ class JournaledKv:
         await self._kv.delete_if(partition, key, predicate, companions=(*companions, event))
 
     def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> Coroutine[Any, Any, None]:
-        """See `Kv.delete_many`. Records are removed one by one, each with its event."""
-        if self._place(partition) is None:
+        """See `Kv.delete_many`. Records are removed one by one, each with its event.
+
+        Rows of reflogs are removed when they expire, without events: a rebuild has them again, and they expire again.
+        """
+        if self._place(partition) in (None, Place.REFLOG):
             return self._kv.delete_many(partition, keys)
         return self._delete_rows(partition, keys)
 

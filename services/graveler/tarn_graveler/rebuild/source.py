@@ -122,12 +122,12 @@ async def replayed(
 
 
 def _take(batch: pa.RecordBatch, take: TakeEntries) -> None:
-    """Hands on the entries of reflogs that the records of branches hold."""
+    """Hands on the entries of reflogs that the records of branches hold; a branch that is pending may never be."""
     is_branch = pc.and_(
         pc.equal(batch.column("token"), ""), pc.starts_with(batch.column("key"), BRANCHES)
     )
     found = batch.filter(is_branch)
     rows = zip(found.column("key").to_pylist(), found.column("payload").to_pylist(), strict=True)
     for key, payload in rows:
-        if payload and (outbox := decode_branch(payload).outbox):
-            take(key.removeprefix(BRANCHES), outbox)
+        if payload and not (branch := decode_branch(payload)).is_deleted and branch.outbox:
+            take(key.removeprefix(BRANCHES), branch.outbox)
