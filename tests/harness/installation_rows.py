@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from tarn.core.branch import Branch, Token, TokenKind
 from tarn.core.compaction_pause import CompactionPause
-from tarn.core.ids import BranchId, CommitId, RepositoryId, TokenId
+from tarn.core.ids import BranchId, CommitId, RepositoryId, TokenId, UploadId
 from tarn.kv.compaction_records import encode_pause
 from tarn.kv.drop_records import Drop, encode_drop
 from tarn.kv.fence import fence_partition
-from tarn.kv.keys import AuthKeys, InstallationKeys, path_key
+from tarn.kv.keys import AuthKeys, InstallationKeys, RepositoryKeys, path_key
 from tarn.kv.port import Group, Kv, ListingKv, Partition, PartitionKind, Row
-from tarn.kv.records import Repository, encode_branch, encode_repository
+from tarn.kv.records import (
+    Repository,
+    decode_branch,
+    encode_branch,
+    encode_repository,
+    parse_record,
+    token_to,
+)
+from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = [
     "INSTALLATION",
     "STRAY",
+    "UPLOAD",
     "Installation",
     "by_name",
     "contents",
     "sample_installation",
+    "with_old_names",
     "write_rows",
 ]
 
@@ -26,6 +38,8 @@ INSTALLATION = "moved"
 STRAY = Partition(f"{INSTALLATION}/lake-aa/main:lost", PartitionKind.PLAIN)
 """A token that no record names."""
 _MAIN = BranchId("main")
+
+UPLOAD = RepositoryKeys.upload(UploadId("u"))
 
 Installation = dict[Partition, dict[bytes, bytes]]
 """Each declared partition and its rows."""
@@ -40,7 +54,8 @@ def sample_installation(staged: int = 40) -> Installation:
     staging = Token(TokenId("t3"), TokenKind.PLAIN, 4, 3)
     sealed = Token(TokenId("t2"), TokenKind.CONDITIONAL, 4, 2)
     branch = Branch(b"i", staging, (sealed,), CommitId("c" * 64), 1)
-    dropped = of_lake.token(_MAIN, Token(TokenId("t1"), TokenKind.PLAIN, 4, 1))
+    dropped_token = Token(TokenId("t1"), TokenKind.PLAIN, 4, 1)
+    dropped = of_lake.token(_MAIN, dropped_token)
     drop = Drop(dropped, 3_600_000_000)
     rows: Installation = {
         keys.graveler: {
@@ -57,7 +72,7 @@ def sample_installation(staged: int = 40) -> Installation:
             of_lake.tag("v1"): b"tag",
             of_lake.upload_day(9): b"",
         },
-        of_lake.uploads(9): {b"multipart/u": b"upload"},
+        of_lake.uploads(9): {UPLOAD: _upload(staging, sealed, dropped_token)},
         of_lake.commits: {of_lake.commit("c" * 64): b"commit"},
         of_lake.pulls: {of_lake.PULL_INDEX: b"index"},
         of_lake.changed: {of_lake.changed_paths(CommitId("c" * 64)): b"paths"},
@@ -69,6 +84,12 @@ def sample_installation(staged: int = 40) -> Installation:
         STRAY: {b"\xff\x00": b"lost"},
     }
     return rows
+
+
+def _upload(*tokens: Token) -> bytes:
+    """An upload whose completion may have written to some tokens."""
+    attempts = [pb.StagingAttempt(token=token_to(each)) for each in tokens]
+    return pb.UploadRecord(branch_id=_MAIN, attempts=attempts).SerializeToString()
 
 
 async def write_rows(kv: Kv, installation: Installation) -> None:
@@ -98,3 +119,36 @@ def by_name(installation: Installation) -> dict[str, list[Row]]:
         partition.name: sorted(rows.items())
         for partition, rows in sorted(installation.items(), key=lambda item: item[0].name)
     }
+
+
+def with_old_names(found: dict[str, list[Row]]) -> dict[str, list[Row]]:
+    """Returns the contents of a store that was filled from the sample, with the names that its tokens had there.
+
+    Each token that the record names must have a new one.
+    """
+    root, key = f"{INSTALLATION}/lake-aa", RepositoryKeys.branch(_MAIN)
+    branch = decode_branch(dict(found[root])[key])
+    old = [TokenId("t3"), TokenId("t2")]
+    new = [token.token_id for token in branch.tokens]
+    assert len(new) == len(old)
+    assert not set(new) & set(old)
+    renamed = {
+        f"{root}/main:{after}": f"{root}/main:{before}"
+        for after, before in zip(new, old, strict=True)
+    }
+    found = {renamed.get(name, name): rows for name, rows in found.items()}
+    staging, sealed = (
+        replace(token, token_id=name) for token, name in zip(branch.tokens, old, strict=True)
+    )
+    record = encode_branch(replace(branch, staging=staging, sealed=(sealed,)))
+    found[root] = [(each, record if each == key else value) for each, value in found[root]]
+    uploads = []
+    for each, value in found[f"{root}/uploads/9"]:
+        upload = parse_record(pb.UploadRecord(), value)
+        for attempt in upload.attempts:
+            at = attempt.token.token_id
+            assert at not in old
+            attempt.token.token_id = dict(zip(new, old, strict=True)).get(TokenId(at), at)
+        uploads.append((each, upload.SerializeToString()))
+    found[f"{root}/uploads/9"] = uploads
+    return dict(sorted(found.items()))

@@ -429,4 +429,13 @@ def _grant(grant: caller_pb.Grant) -> Grant:
     policy = compile_policy(statements)
     user_id, roles = UserId(grant.user_id), tuple(grant.roles)
     bindings = tuple(Binding(b.bucket_id, b.repository_id, b.ref) for b in grant.bindings)
-    return Grant(user_id, policy, grant.caller_token, grant.ttl_ms, grant.user_uid, roles, bindings)
+    return Grant(
+        user_id,
+        policy,
+        grant.caller_token,
+        grant.ttl_ms,
+        grant.user_uid,
+        roles,
+        bindings,
+        grant.session_key_id,
+    )

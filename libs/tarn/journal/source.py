@@ -88,7 +88,7 @@ def files_digest(epoch: Epoch, compaction: Compaction | None, names: Sequence[Pa
 
 def entries_in(batch: pa.RecordBatch) -> Iterator[tuple[str, tuple[HeadChange, ...] | None]]:
     """Yields the names of branches, and the entries of their reflogs that the records in a batch of events hold; None
-    for a record that cannot be read."""
+    for a record that cannot be read. A branch that is pending has none: it may never be."""
     is_branch = pc.and_(
         pc.equal(batch.column("token"), ""), pc.starts_with(batch.column("key"), BRANCHES)
     )
@@ -97,11 +97,11 @@ def entries_in(batch: pa.RecordBatch) -> Iterator[tuple[str, tuple[HeadChange, .
     for key, payload in rows:
         name = key.removeprefix(BRANCHES)
         try:
-            outbox = decode_branch(payload).outbox if payload else ()
+            branch = decode_branch(payload) if payload else None
         except TarnError as error:
             if error.kind is not Kind.CORRUPT:
                 raise
             yield name, None
             continue
-        if outbox:
-            yield name, outbox
+        if branch is not None and not branch.is_deleted and branch.outbox:
+            yield name, branch.outbox

@@ -102,6 +102,8 @@ class Fence:
             then stop.
         about: the other end of the transfer, for people; without secrets.
         time_us: when the fence was set, in Unix microseconds.
+        first_run_id: the first attempt of a transfer that fills a store, from which the new names of tokens follow
+            (`tarn.snapshot.store.renaming`); empty for other transfers.
     """
 
     state: FenceState
@@ -109,6 +111,7 @@ class Fence:
     run_id: str
     about: str
     time_us: int
+    first_run_id: str = ""
 
     def fields(self) -> dict[str, str | int]:
         """The fence's part of the row."""
@@ -118,6 +121,7 @@ class Fence:
             "run_id": self.run_id,
             "about": self.about,
             "time_us": self.time_us,
+            "first_run_id": self.first_run_id,
         }
 
 
@@ -154,6 +158,7 @@ def decode_store(value: bytes) -> tuple[Fence | None, StoreLevel]:
             str(found["run_id"]),
             str(found["about"]),
             int(found["time_us"]),
+            str(found.get("first_run_id", "")),
         )
     except (ValueError, TypeError, KeyError, AttributeError) as error:
         text = f"the fence record cannot be read: {value[:200]!r}"

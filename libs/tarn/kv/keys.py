@@ -229,6 +229,9 @@ class RepositoryKeys:
     DELETED: ClassVar[bytes] = b"deleted/"
     """Prefix of the index of deleted branches, in the partition of the reflogs."""
 
+    REFLOG: ClassVar[bytes] = b"log/"
+    """Prefix of the entries of all reflogs."""
+
     OPEN_UPLOADS: ClassVar[bytes] = b"uploads/"
     """Prefix of the index of a day's uploads."""
 
@@ -375,7 +378,7 @@ class RepositoryKeys:
     @staticmethod
     def reflog_rows(branch_id: BranchId | str) -> bytes:
         """`log/<branch>/`: the prefix of the entries of one branch's reflog, newest first."""
-        return f"log/{branch_id}/".encode()
+        return RepositoryKeys.REFLOG + f"{branch_id}/".encode()
 
     @classmethod
     def reflog_row(cls, branch_id: BranchId | str, entry: HeadChange) -> bytes:

@@ -38,10 +38,25 @@ from tarn.kv.register import REGISTER_TRIES
 from tarn.kv.registrations import Registration, Registrations, new_event_id
 from tarn_proto.store.v1 import journal_pb2 as pb
 
-__all__ = ["PRINCIPAL", "JournaledKv", "changing"]
+__all__ = ["PRINCIPAL", "JournaledKv", "Principal", "changing"]
 
-PRINCIPAL: Final[ContextVar[bytes]] = ContextVar("tarn_principal", default=b"")
-"""The uid of the user for whom this task changes records; empty: Tarn itself changes them."""
+
+@dataclass(frozen=True, slots=True)
+class Principal:
+    """For whom records are changed.
+
+    Attributes:
+        user_uid: of the user; empty: Tarn itself changes them.
+        session_key_id: of the session key that the user's request came by; empty: by a key pair.
+    """
+
+    user_uid: bytes = b""
+    session_key_id: str = ""
+
+
+_TARN_ITSELF: Final = Principal()
+PRINCIPAL: Final[ContextVar[Principal]] = ContextVar("tarn_principal", default=_TARN_ITSELF)
+"""For whom this task changes records."""
 
 _BRANCHES: Final = RepositoryKeys.branch("")
 _OPERATIONS: Final = {
@@ -128,7 +143,7 @@ class JournaledKv:
     def set_many(
         self, partition: Partition, groups: Sequence[Group]
     ) -> Coroutine[Any, Any, list[TarnError | None]]:
-        """See `Kv.set_many`. Only the partition of commits has records that are written so."""
+        """See `Kv.set_many`. Only the partitions of commits and reflogs have records that are written so."""
         place = self._place(partition)
         if place is None:
             return self._kv.set_many(partition, groups)
@@ -210,8 +225,11 @@ class JournaledKv:
         await self._kv.delete_if(partition, key, predicate, companions=(*companions, event))
 
     def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> Coroutine[Any, Any, None]:
-        """See `Kv.delete_many`. Records are removed one by one, each with its event."""
-        if self._place(partition) is None:
+        """See `Kv.delete_many`. Records are removed one by one, each with its event.
+
+        Rows of reflogs are removed when they expire, without events: a rebuild has them again, and they expire again.
+        """
+        if self._place(partition) in (None, Place.REFLOG):
             return self._kv.delete_many(partition, keys)
         return self._delete_rows(partition, keys)
 
@@ -264,9 +282,11 @@ class JournaledKv:
         expected: Predicate | None,
     ) -> tuple[Registration, Row]:
         """Returns the event of a change, and its registration; `value` is None for a removal."""
+        principal = PRINCIPAL.get()
         event = pb.JournalEvent(
             time_us=self._clock.now_us(),
-            user_uid=PRINCIPAL.get(),
+            user_uid=principal.user_uid,
+            session_uid=principal.session_key_id.encode(),
             operation=kind.set_operation if value is not None else pb.JOURNAL_OPERATION_REMOVE,
             key=key.decode(),
             payload=b"" if value is None else kind.told(value),

@@ -29,6 +29,7 @@ class Place(enum.Enum):
     REFS = "refs"
     COMMITS = "commits"
     PULLS = "pulls"
+    REFLOG = "reflog"
 
     __hash__ = object.__hash__
 
@@ -205,12 +206,19 @@ _OF_REPOSITORY: Final = (
     RecordKind(("staged_upload", "STAGED_UPLOADS"), why_not="notes of completions are not rebuilt"),
     RecordKind(("copied_note", "COPIED"), why_not="notes of copies are not rebuilt"),
     RecordKind(
-        (f"{_REPOSITORY}reflog_row", f"{_REPOSITORY}reflog_rows"),
-        why_not="the outbox of the branch's record has each entry, and the event of a deletion says when it was",
+        (
+            f"{_REPOSITORY}reflog_row",
+            f"{_REPOSITORY}reflog_rows",
+            f"{_REPOSITORY}REFLOG",
+        ),
+        Place.REFLOG,
+        RepositoryKeys.REFLOG,
+        "the outbox of the branch's record has each entry, and the deleted row that of a deletion",
     ),
     RecordKind(
         (f"{_REPOSITORY}deleted_row", f"{_REPOSITORY}DELETED"),
-        why_not="an index, made from the events of branches",
+        Place.REFLOG,
+        RepositoryKeys.DELETED,
     ),
     RecordKind((f"{_REPOSITORY}changed_paths",), why_not="computed again"),
     RecordKind(
@@ -232,8 +240,13 @@ KINDS: Final = (*_OF_INSTALLATION, *_OF_AUTH, *_OF_REPOSITORY)
 
 _BY_PLACE: Final = {place: tuple(kind for kind in KINDS if kind.place is place) for place in Place}
 _SHARED: Final = {"graveler": Place.GRAVELER, "auth": Place.AUTH}
-_OF_REPOSITORIES: Final = {Place.REFS, Place.COMMITS, Place.PULLS}
-_OF_ROOT: Final = {"": Place.REFS, "commits": Place.COMMITS, "pulls": Place.PULLS}
+_OF_ROOT: Final = {
+    "": Place.REFS,
+    "commits": Place.COMMITS,
+    "pulls": Place.PULLS,
+    "reflog": Place.REFLOG,
+}
+_OF_REPOSITORIES: Final = set(_OF_ROOT.values())
 
 
 def place_of(installation_id: str, name: str) -> Place | None:

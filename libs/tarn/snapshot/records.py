@@ -324,6 +324,7 @@ _REPOSITORY: Final = (
         guard="up to the sequence of the saved branch, whose record holds what is not written yet",
     ),
     Record("RepositoryKeys.reflog_rows", Step.REFLOGS),
+    Record("RepositoryKeys.REFLOG", Step.REFLOGS),
     Record("RepositoryKeys.deleted_row", Step.REFLOGS, ("InstallationKeys.drop",)),
     Record("RepositoryKeys.DELETED", Step.REFLOGS),
     Record(

@@ -434,7 +434,16 @@ class Authorizer:
         policy = compile_policy(intersect(policy.statements, own))
         left_ms = max(0, (session.expire_time_us - self._clock.now_us()) // 1000)
         ttl_ms = min(GRANT_TTL_MS, left_ms)
-        return Grant(user.user_id, policy, token, ttl_ms, user.user_uid, names, session.bindings)
+        return Grant(
+            user.user_id,
+            policy,
+            token,
+            ttl_ms,
+            user.user_uid,
+            names,
+            session.bindings,
+            session.access_key_id,
+        )
 
     def _check_scope(self, date: str, region: str, service: str) -> None:
         if service not in _SERVICES:

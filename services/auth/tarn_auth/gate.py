@@ -9,7 +9,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from tarn.core.access.service import Service
-from tarn.kv.record_events import PRINCIPAL
+from tarn.kv.record_events import PRINCIPAL, Principal
 from tarn.rpc.rules import Rule, Scope
 from tarn.rpc.wire.call import Call
 from tarn_auth.authorizer import Authorizer, Holder
@@ -79,7 +79,8 @@ class AuthGate:
         caller = UserCaller(holder, self._authorizer, rule, request)
         if rule.scope is not Scope.HANDLER:
             caller.require(caller.resource())
-        PRINCIPAL.set(holder.user.user_uid)
+        session_key_id = "" if holder.session is None else holder.session.access_key_id
+        PRINCIPAL.set(Principal(holder.user.user_uid, session_key_id))
         return caller
 
     def through_view(

@@ -49,6 +49,7 @@ def to_grant(grant: Grant) -> caller_pb.Grant:
         user_uid=grant.user_uid,
         roles=grant.roles,
         bindings=to_bindings(grant.bindings),
+        session_key_id=grant.session_key_id,
     )
 
 

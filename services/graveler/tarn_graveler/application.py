@@ -20,7 +20,7 @@ from tarn.gate.permits import AccessGate, Caller
 from tarn.kv.agreement import agree
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
-from tarn.kv.record_events import PRINCIPAL
+from tarn.kv.record_events import PRINCIPAL, Principal
 from tarn.rpc.rules import Rule
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.methods import Endpoint
@@ -86,7 +86,7 @@ class _PrincipalGate(AccessGate):
     ) -> Caller:
         """As `AccessGate.permit`, in the task of the handler."""
         permit = await super().permit(rule, request, call, grant)
-        PRINCIPAL.set(permit.grant.user_uid)
+        PRINCIPAL.set(Principal(permit.grant.user_uid, permit.grant.session_key_id))
         return permit
 
 

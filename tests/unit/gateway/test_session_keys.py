@@ -20,20 +20,26 @@ from botocore.config import Config
 from botocore.exceptions import ClientError
 from graveler_service import Service, reason_of, running_service
 from tests.support.clock import ManualClock, SeededIds
+from tests.support.record_events import record_events
 
 from tarn.core.errors import Reason
+from tarn.core.ids import BranchId
 from tarn.gate.access import Access
+from tarn.kv.keys import InstallationKeys
+from tarn.kv.registrations import Registrations, hour_of
 from tarn.rpc.wire.call import Call
 from tarn.telemetry.audit.log import AuditConfig, AuditLog, auditing
 from tarn.telemetry.meters import Meters
 from tarn_gateway.application import GatewayApplication
 from tarn_gateway.config import GatewaySettings
+from tarn_graveler.records.branches import BranchName
 from tarn_proto.auth.v1.session_key_service_pb2 import (
     Binding,
     CreateSessionKeyRequest,
     CreateSessionKeyResponse,
     Permission,
 )
+from tarn_proto.store.v1.journal_pb2 import JournalEvent
 
 pytestmark = pytest.mark.timeout(60)
 MAIN = "repository/lake/branch/main/object/"
@@ -89,7 +95,9 @@ def key_of(made: CreateSessionKeyResponse) -> tuple[str, str, str]:
 
 
 @pytest.fixture
-async def world(tmp_path: Path) -> AsyncIterator[World]:
+async def world(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """With the parameter True the service has a journal."""
+    keeps_events = bool(getattr(request, "param", False))
     config = AuditConfig(tmp_path / "audit")
     with auditing(config, "gateway", ManualClock(), Meters(), sys.stdout) as log:
         assert log is not None
@@ -99,7 +107,7 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
             lines = (tmp_path / "audit" / "gateway-0.jsonl").read_text().splitlines()
             return [json.loads(line) for line in lines]
 
-        async with running(tmp_path, log) as (service, application):
+        async with running(tmp_path, log, keeps_events=keeps_events) as (service, application):
             made = World(service, application, [], records)
             yield made
             for each in made.clients:
@@ -107,8 +115,10 @@ async def world(tmp_path: Path) -> AsyncIterator[World]:
 
 
 @asynccontextmanager
-async def running(folder: Path, log: AuditLog) -> AsyncIterator[tuple[Service, GatewayApplication]]:
-    async with running_service(folder) as early:
+async def running(
+    folder: Path, log: AuditLog, *, keeps_events: bool
+) -> AsyncIterator[tuple[Service, GatewayApplication]]:
+    async with running_service(folder, keeps_events=keeps_events) as early:
         # boto3 signs with the time of this machine, which may be off by 15 minutes: this one is 10 minutes early.
         early.clock.advance(time.time_ns() / 1e9 - 600 - early.clock.now_us() / 1e6)
         service = await early.logged_in()
@@ -158,6 +168,54 @@ async def test_boto3_writes_and_reads_with_a_session_key(world: World) -> None:
             assert answer.read() == large
 
     await asyncio.to_thread(talk, world.client(key))
+
+
+@pytest.mark.parametrize("world", [True], indirect=True)
+async def test_events_say_by_which_session_key_a_request_came(world: World) -> None:
+    """Those of objects and of records, beside its user; with a key pair there is none. They hold no secret."""
+    service = world.service
+    made = await world.issue()
+    root = await service.auth.get_user(service.admin, "root")
+    kv, clock = service.replicas.kv, service.clock
+    hours = range(hour_of(clock.now_us()) - 1, hour_of(clock.now_us()) + 1)
+    registrations = Registrations(kv, InstallationKeys("test"), clock)
+
+    def talk(s3: Any, name: str) -> None:
+        s3.put_object(Bucket="lake", Key=f"main/{name}", Body=b"1")
+        upload = s3.create_multipart_upload(Bucket="lake", Key=f"main/{name}-m")["UploadId"]
+        place = {"Bucket": "lake", "Key": f"main/{name}-m", "UploadId": upload}
+        part = s3.upload_part(**place, PartNumber=1, Body=b"2")["ETag"]
+        parts = {"Parts": [{"PartNumber": 1, "ETag": part}]}
+        s3.complete_multipart_upload(**place, MultipartUpload=parts)
+        s3.copy_object(Bucket="lake", Key=f"main/{name}-c", CopySource=f"lake/main/{name}")
+        s3.delete_object(Bucket="lake", Key=f"main/{name}")
+
+    await asyncio.to_thread(talk, world.client(key_of(made)), "session")
+    await asyncio.to_thread(talk, world.client(service.admin_key), "pair")
+    repository = await service.replica.repositories.get("lake")
+    keys = service.replica.repositories.keys_of(repository)
+    branch = (await service.replica.branches.fresh(BranchName(repository, BranchId("main")))).branch
+    staged = await kv.scan_companions(keys.token(BranchId("main"), branch.staging), b"", None, 100)
+    of_objects = [JournalEvent.FromString(each.value) for each in staged]
+    await service.graveler.create_branch(await world.logged_in(made), "lake", "mine", "main")
+    told = record_events(kv, registrations, hours, clock.now_us())
+    of_branch = [each.event async for each in told if each.event.key == "branches/mine"]
+
+    session = made.session_key.access_key_id.encode()
+    assert {each.session_uid for each in of_branch} == {session}
+    by: dict[bytes, dict[int, str]] = {}
+    for each in of_objects:
+        by.setdefault(each.session_uid, {})[each.operation] = each.key.partition("-")[0]
+    assert {who: set(names.values()) for who, names in by.items()} == {
+        session: {"session"},
+        b"": {"pair"},
+    }
+    assert set(by[session]) == set(by[b""]), "each kind of operation"
+    assert len(by[session]) == 4
+    secrets = (made.secret_access_key.encode(), made.session_token.encode())
+    for each in of_objects + of_branch:
+        assert each.user_uid == root.user_uid
+        assert not any(secret in each.SerializeToString() for secret in secrets)
 
 
 async def test_the_token_is_checked_everywhere(world: World) -> None:

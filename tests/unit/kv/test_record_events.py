@@ -27,7 +27,7 @@ from tarn.kv.port import (
     Partition,
     PredicateFailedError,
 )
-from tarn.kv.record_events import PRINCIPAL, JournaledKv, changing
+from tarn.kv.record_events import PRINCIPAL, JournaledKv, Principal, changing
 from tarn.kv.records import encode_branch
 from tarn.kv.register import Register
 from tarn.kv.registrations import Registrations, hour_of
@@ -203,12 +203,13 @@ async def test_the_event_of_a_branch_says_what_changed_it(journal: Journal) -> N
 
 
 async def test_an_event_says_for_whom_it_was_made(journal: Journal) -> None:
-    outside = PRINCIPAL.set(b"ann")
+    outside = PRINCIPAL.set(Principal(b"ann", "TARNSESSION"))
     first = await journal.kv.set_if(LAKE.refs, TAG, b"1", None)
     PRINCIPAL.reset(outside)
     await journal.kv.delete_if(LAKE.refs, TAG, first)
     found = sorted(await journal.told(), key=lambda each: each.order)
     assert [each.event.user_uid for each in found] == [b"ann", b""]
+    assert [each.event.session_uid for each in found] == [b"TARNSESSION", b""]
     assert {each.event.time_us for each in found} == {journal.clock.now_us()}
 
 

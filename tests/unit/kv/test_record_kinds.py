@@ -53,6 +53,7 @@ def test_each_partition_is_told_from_the_others_by_its_name() -> None:
     assert place_of("tarn", LAKE.refs.name) is Place.REFS
     assert place_of("tarn", LAKE.commits.name) is Place.COMMITS
     assert place_of("tarn", LAKE.pulls.name) is Place.PULLS
+    assert place_of("tarn", LAKE.reflog.name) is Place.REFLOG
     others = [
         KEYS.cleanup,
         KEYS.reads,
@@ -60,7 +61,7 @@ def test_each_partition_is_told_from_the_others_by_its_name() -> None:
         KEYS.registrations(7),
         fence_partition("tarn"),
         LAKE.changed,
-        LAKE.reflog,
+        LAKE.reflog_expiry(BranchId("main")),
         LAKE.uploads(7),
         LAKE.tasks(7),
         LAKE.branch_look(BranchId("commits")),

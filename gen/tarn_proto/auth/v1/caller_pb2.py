@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from tarn_proto.auth.v1 import session_key_service_pb2 as tarn__proto_dot_auth_dot_v1_dot_session__key__service__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftarn_proto/auth/v1/caller.proto\x12\x0ctarn.auth.v1\x1a,tarn_proto/auth/v1/session_key_service.proto\">\n\tStatement\x12\r\n\x05\x61llow\x18\x01 \x01(\x08\x12\x0f\n\x07\x61\x63tions\x18\x02 \x03(\t\x12\x11\n\tresources\x18\x03 \x03(\t\"\xb5\x01\n\x05Grant\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12+\n\nstatements\x18\x02 \x03(\x0b\x32\x17.tarn.auth.v1.Statement\x12\x14\n\x0c\x63\x61ller_token\x18\x03 \x01(\t\x12\x0e\n\x06ttl_ms\x18\x04 \x01(\r\x12\x10\n\x08user_uid\x18\x05 \x01(\x0c\x12\r\n\x05roles\x18\x06 \x03(\t\x12\'\n\x08\x62indings\x18\x07 \x03(\x0b\x32\x15.tarn.auth.v1.Bindingb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1ftarn_proto/auth/v1/caller.proto\x12\x0ctarn.auth.v1\x1a,tarn_proto/auth/v1/session_key_service.proto\">\n\tStatement\x12\r\n\x05\x61llow\x18\x01 \x01(\x08\x12\x0f\n\x07\x61\x63tions\x18\x02 \x03(\t\x12\x11\n\tresources\x18\x03 \x03(\t\"\xcd\x01\n\x05Grant\x12\x0f\n\x07user_id\x18\x01 \x01(\t\x12+\n\nstatements\x18\x02 \x03(\x0b\x32\x17.tarn.auth.v1.Statement\x12\x14\n\x0c\x63\x61ller_token\x18\x03 \x01(\t\x12\x0e\n\x06ttl_ms\x18\x04 \x01(\r\x12\x10\n\x08user_uid\x18\x05 \x01(\x0c\x12\r\n\x05roles\x18\x06 \x03(\t\x12\'\n\x08\x62indings\x18\x07 \x03(\x0b\x32\x15.tarn.auth.v1.Binding\x12\x16\n\x0esession_key_id\x18\x08 \x01(\tb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -35,5 +35,5 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_STATEMENT']._serialized_start=95
   _globals['_STATEMENT']._serialized_end=157
   _globals['_GRANT']._serialized_start=160
-  _globals['_GRANT']._serialized_end=341
+  _globals['_GRANT']._serialized_end=365
 # @@protoc_insertion_point(module_scope)

@@ -18,7 +18,7 @@ class Statement(_message.Message):
     def __init__(self, allow: _Optional[bool] = ..., actions: _Optional[_Iterable[str]] = ..., resources: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Grant(_message.Message):
-    __slots__ = ("user_id", "statements", "caller_token", "ttl_ms", "user_uid", "roles", "bindings")
+    __slots__ = ("user_id", "statements", "caller_token", "ttl_ms", "user_uid", "roles", "bindings", "session_key_id")
     USER_ID_FIELD_NUMBER: _ClassVar[int]
     STATEMENTS_FIELD_NUMBER: _ClassVar[int]
     CALLER_TOKEN_FIELD_NUMBER: _ClassVar[int]
@@ -26,6 +26,7 @@ class Grant(_message.Message):
     USER_UID_FIELD_NUMBER: _ClassVar[int]
     ROLES_FIELD_NUMBER: _ClassVar[int]
     BINDINGS_FIELD_NUMBER: _ClassVar[int]
+    SESSION_KEY_ID_FIELD_NUMBER: _ClassVar[int]
     user_id: str
     statements: _containers.RepeatedCompositeFieldContainer[Statement]
     caller_token: str
@@ -33,4 +34,5 @@ class Grant(_message.Message):
     user_uid: bytes
     roles: _containers.RepeatedScalarFieldContainer[str]
     bindings: _containers.RepeatedCompositeFieldContainer[_session_key_service_pb2.Binding]
-    def __init__(self, user_id: _Optional[str] = ..., statements: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., caller_token: _Optional[str] = ..., ttl_ms: _Optional[int] = ..., user_uid: _Optional[bytes] = ..., roles: _Optional[_Iterable[str]] = ..., bindings: _Optional[_Iterable[_Union[_session_key_service_pb2.Binding, _Mapping]]] = ...) -> None: ...
+    session_key_id: str
+    def __init__(self, user_id: _Optional[str] = ..., statements: _Optional[_Iterable[_Union[Statement, _Mapping]]] = ..., caller_token: _Optional[str] = ..., ttl_ms: _Optional[int] = ..., user_uid: _Optional[bytes] = ..., roles: _Optional[_Iterable[str]] = ..., bindings: _Optional[_Iterable[_Union[_session_key_service_pb2.Binding, _Mapping]]] = ..., session_key_id: _Optional[str] = ...) -> None: ...

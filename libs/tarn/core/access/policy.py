@@ -163,6 +163,7 @@ class Grant:
         user_uid: 16 bytes, unique to this life of the user.
         roles: the caller's roles.
         bindings: of a session key: what bucket names mean to its holder.
+        session_key_id: access key id of the session key for which it is; empty for a key pair.
     """
 
     user_id: UserId
@@ -172,6 +173,7 @@ class Grant:
     user_uid: bytes = b""
     roles: tuple[str, ...] = ()
     bindings: tuple[Binding, ...] = ()
+    session_key_id: str = ""
 
     def allows(self, action: Action, resource: str) -> bool:
         """Whether the caller may do the action on the resource."""

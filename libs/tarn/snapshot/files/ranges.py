@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import struct
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, cast
@@ -20,7 +20,7 @@ import pyarrow as pa
 
 from tarn.kv.port import Kv, Partition, Row
 
-__all__ = ["LENGTHS", "Range", "all_rows", "digest_of", "header_of", "row_batches"]
+__all__ = ["LENGTHS", "Range", "all_rows", "digest_of", "header_of", "range_of", "row_batches"]
 
 LENGTHS: Final = struct.Struct("<II")
 """Of key and value, before each row."""
@@ -58,6 +58,14 @@ async def digest_of(kv: Kv, partition: Partition, start: bytes, end: bytes | Non
     async for rows in row_batches(kv, partition, start, end):
         sha.update(b"".join([pack(len(k), len(v)) + k + v for k, v in rows]))
     return sha.hexdigest()
+
+
+def range_of(partition: Partition, start: bytes, end: bytes | None, rows: Sequence[Row]) -> Range:
+    """Returns the range of rows that are in memory, in order of keys, as all that it holds."""
+    sha, pack = hashlib.sha256(header_of(partition)), LENGTHS.pack
+    sha.update(b"".join([pack(len(k), len(v)) + k + v for k, v in rows]))
+    size_bytes = sum(len(key) + len(value) for key, value in rows)
+    return Range(partition, start, end, len(rows), size_bytes, sha.hexdigest())
 
 
 async def row_batches(

@@ -24,7 +24,7 @@ from tarn_proto.store.v1 import graveler_pb2 as pb
 
 __all__ = ["save_commits", "save_reflog"]
 
-_LOG: Final = b"log/"
+_LOG: Final = RepositoryKeys.REFLOG
 _COMMITS: Final = RepositoryKeys.commit("")
 _BESIDE = (RepositoryKeys.EXPIRED, RepositoryKeys.ERASED)
 """Rows beside the commits in their partition: all of them are saved."""

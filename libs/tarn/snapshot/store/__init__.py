@@ -3,6 +3,7 @@
 layout.py     everything that a store holds
 dumping.py    store → chunks
 sources.py    the sources of rows: a store or a snapshot
+renaming.py   a source whose staging tokens have new names
 copying.py    source → store
 comparing.py  compares a source with a store
 moving.py     whole transfers, with their fences

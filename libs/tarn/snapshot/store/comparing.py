@@ -11,6 +11,7 @@ from tarn.kv.port import ListingKv, Partition
 from tarn.snapshot.files.ranges import digest_of, row_batches
 from tarn.snapshot.files.work import TransferOptions, TransferProgress
 from tarn.snapshot.store.layout import take_inventory
+from tarn.snapshot.store.renaming import PairedNames, RenamedSource
 from tarn.snapshot.store.sources import Piece, Source, Unit
 
 __all__ = ["DIFFERENCES_MAX", "Comparison", "Difference", "Sort", "compare"]
@@ -56,10 +57,12 @@ async def compare(
 ) -> Comparison:
     """Compares all rows of an installation, except its fence and settings, which belong to the store.
 
+    Staging tokens may have other names in the second, where its records have as many (`tarn.snapshot.store.renaming`).
+
     Raises:
         TarnError: CORRUPT: a record or a chunk of the dump cannot be read. Also the stores' errors.
     """
-    partitions, units = await first.look(options.concurrency)
+    partitions, units = await RenamedSource(first, PairedNames(second)).look(options.concurrency)
     others = (await take_inventory(second, installation_id)).partitions
     progress = TransferProgress("compare", units_total=len(units))
     found: list[Difference] = []

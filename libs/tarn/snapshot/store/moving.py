@@ -40,6 +40,7 @@ from tarn.snapshot.files.writing import KvWriter, finish
 from tarn.snapshot.store.copying import copy_into
 from tarn.snapshot.store.dumping import dump_store
 from tarn.snapshot.store.layout import is_empty
+from tarn.snapshot.store.renaming import NewNames, RenamedSource
 from tarn.snapshot.store.sources import SnapshotSource, Source, StoreSource
 
 __all__ = [
@@ -183,6 +184,7 @@ async def load(
         about=snapshot.about,
         level=level,
         before_opening=before_opening,
+        gives_names=True,
     )
 
 
@@ -196,6 +198,7 @@ async def fill(
     about: str,
     level: StoreLevel,
     before_opening: Callable[[ListingKv], Awaitable[None]] | None = None,
+    gives_names: bool = False,
 ) -> Transferred:
     """Fills an empty store with all rows of a source, or continues an interrupted attempt.
 
@@ -208,13 +211,16 @@ async def fill(
         about: where the rows come from, for people.
         level: the feature level that the store gets.
         before_opening: as in `load`.
+        gives_names: staging tokens get new names, because the rows are of a former state (`RenamedSource`).
 
     Raises:
         TarnError: as `load`, but for what concerns the snapshot.
     """
     now_us = options.clock.now_us()
     loading = Fence(FenceState.LOADING, transfer_id, ids.uuid7().hex(), about, now_us)
-    await _begin_loading(target, loading, options)
+    loading = await _begin_loading(target, loading, options)
+    if gives_names:
+        source = RenamedSource(source, NewNames(loading.first_run_id))
     behind = _behind(target, loading, options.clock)
     progress, changed = await copy_into(behind, target.installation_id, source, options)
     await let_follow(behind, target.installation_id)
@@ -246,7 +252,7 @@ async def migrate(
     loading = Fence(FenceState.LOADING, transfer_id, run_id, about, now_us)
     held = replace(loading, state=FenceState.HELD)
     moved = replace(loading, state=FenceState.MOVED)
-    await _begin_loading(target, loading, options)
+    loading = await _begin_loading(target, loading, options)
     if before is not None and before.state is FenceState.MOVED:
         # Interrupted after the last step of the source, which stays closed.
         held = moved = before
@@ -339,13 +345,15 @@ async def _hold(source: OpenStore, held: Fence, options: TransferOptions) -> Non
         await options.clock.sleep(QUIET_SECONDS)
 
 
-async def _begin_loading(target: OpenStore, loading: Fence, options: TransferOptions) -> None:
-    """Closes an empty target, or takes over a target that an earlier attempt has closed."""
+async def _begin_loading(target: OpenStore, loading: Fence, options: TransferOptions) -> Fence:
+    """Closes an empty target, or takes over a target that an earlier attempt has closed; returns the fence."""
     fence, predicate = await read_fence(target.kv, target.installation_id)
     if fence is not None and not _same(fence, loading):
         raise _refused(closed_by(fence, target.installation_id))
     if fence is None:
         await check_empty(target)
+    first_run_id = loading.run_id if fence is None else fence.first_run_id or loading.run_id
+    loading = replace(loading, first_run_id=first_run_id)
     await write_fence(target.kv, target.installation_id, loading, predicate)
     if target.is_shared:
         await options.clock.sleep(QUIET_SECONDS)
@@ -355,6 +363,7 @@ async def _begin_loading(target: OpenStore, loading: Fence, options: TransferOpt
         except TarnError:
             await _change(target, loading, None)
             raise
+    return loading
 
 
 async def check_empty(target: OpenStore) -> None:

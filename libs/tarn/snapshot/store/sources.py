@@ -7,6 +7,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final, Protocol
 
+from tarn.kv.paging import rows_of
 from tarn.kv.port import ListingKv, Partition, Row
 from tarn.snapshot.files.chunks import cut, rows_in
 from tarn.snapshot.files.ranges import Range
@@ -17,6 +18,7 @@ from tarn.snapshot.store.layout import Inventory, take_inventory
 __all__ = ["Piece", "SnapshotSource", "Source", "StoreSource", "Unit"]
 
 _UNIT_CHUNKS: Final = 64
+_PAGE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,6 +44,10 @@ class Source(Protocol):
         """Returns the current partitions, by name, and the units that together cover all of them."""
         ...
 
+    def rows(self, partition: Partition, start: bytes, end: bytes | None) -> AsyncIterator[Row]:
+        """Yields the rows of a region of one of its partitions, in order of keys."""
+        ...
+
 
 class StoreSource:
     """A store as a source."""
@@ -57,6 +63,10 @@ class StoreSource:
         partitions = self.inventory.partitions
         units = batches_of_partitions(partitions.values(), concurrency)
         return partitions, [_StoreUnit(self._kv, unit) for unit in units]
+
+    def rows(self, partition: Partition, start: bytes, end: bytes | None) -> AsyncIterator[Row]:
+        """See `Source`."""
+        return rows_of(self._kv, partition, start, end, _PAGE)
 
 
 class _StoreUnit:
@@ -82,6 +92,9 @@ class SnapshotSource:
 
     def __init__(self, snapshot: StoredSnapshot) -> None:
         self._snapshot = snapshot
+        self._by_partition: dict[str, list[Range]] = {}
+        for line in snapshot.lines:
+            self._by_partition.setdefault(line.partition.name, []).append(line)
 
     async def look(self, concurrency: int) -> tuple[dict[str, Partition], Sequence[Unit]]:
         """See `Source`. The chunks of a partition may be read in any order: their ranges are independent."""
@@ -93,6 +106,17 @@ class SnapshotSource:
             for at in range(0, len(lines), _UNIT_CHUNKS)
         ]
         return partitions, units
+
+    async def rows(
+        self, partition: Partition, start: bytes, end: bytes | None
+    ) -> AsyncIterator[Row]:
+        """See `Source`. Reads the chunks that may have some of them."""
+        lines = self._by_partition.get(partition.name, [])
+        for line in sorted(lines, key=lambda line: line.start):
+            if (line.end is None or line.end > start) and (end is None or line.start < end):
+                for row in await self._snapshot.rows(line):
+                    if row[0] >= start and (end is None or row[0] < end):
+                        yield row
 
 
 class _SnapshotUnit:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from hashlib import blake2b
 
+from tarn.core.access.policy import Grant
 from tarn.core.clock import Clock, IdSource
 from tarn.core.levels import Feature, FeatureGate
 from tarn.core.value import hot_value
@@ -19,7 +20,7 @@ from tarn.kv.port import COMPANION_KEYS, OutcomeUnknownError, Row
 from tarn.kv.registrations import new_event_id
 from tarn_proto.store.v1 import journal_pb2 as pb
 
-__all__ = ["KEY_AGE_US_MAX", "TARN_ITSELF", "Mutation", "ObjectEvents", "Origin"]
+__all__ = ["KEY_AGE_US_MAX", "TARN_ITSELF", "Mutation", "ObjectEvents", "Origin", "origin_of"]
 
 _ID_BYTES = 16
 KEY_AGE_US_MAX = 540_000_000
@@ -35,10 +36,17 @@ class Origin:
     Attributes:
         user_uid: empty for Tarn's own operations.
         operation: None: what the mutation is by itself, a put, a delete or the completion of an upload.
+        session_key_id: of the session key that the request came by; empty: by a key pair.
     """
 
     user_uid: bytes = b""
     operation: pb.JournalOperation | None = None
+    session_key_id: str = ""
+
+
+def origin_of(grant: Grant, operation: pb.JournalOperation | None = None) -> Origin:
+    """Returns the origin of a request."""
+    return Origin(grant.user_uid, operation, grant.session_key_id)
 
 
 TARN_ITSELF = Origin()
@@ -72,7 +80,11 @@ class Mutation:
         if self._events is None:
             return ()
         event = pb.JournalEvent(
-            user_uid=self._origin.user_uid, operation=self._operation, key=path, payload=payload
+            user_uid=self._origin.user_uid,
+            session_uid=self._origin.session_key_id.encode(),
+            operation=self._operation,
+            key=path,
+            payload=payload,
         )
         row, self._event_id = self._events.make(event, self._event_id)
         self._key_us = event.time_us

@@ -25,7 +25,7 @@ __all__ = ["HistoryPages"]
 _COMMITS: Final = RepositoryKeys.commit("")
 _BRANCHES: Final = RepositoryKeys.branch("")
 _TAGS: Final = RepositoryKeys.tag("")
-_LOG: Final = b"log/"
+_LOG: Final = RepositoryKeys.REFLOG
 _COMMITS_AT_ONCE: Final = 100
 """Rows of one scan. A commit has at most 128 KiB, so a scan holds at most 13 MB."""
 

@@ -24,7 +24,7 @@ from tarn_graveler.records.repositories import Repositories
 __all__ = ["ListingsInUse"]
 
 _COMMITS: Final = RepositoryKeys.commit("")
-_LOG: Final = b"log/"
+_LOG: Final = RepositoryKeys.REFLOG
 _ROWS_AT_ONCE: Final = 200
 _COMMITS_AT_ONCE: Final = 100
 

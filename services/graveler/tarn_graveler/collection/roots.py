@@ -43,7 +43,7 @@ __all__ = ["Roots", "RootsPage"]
 
 _MULTIPART: Final = b"multipart/"
 _COMMITS: Final = RepositoryKeys.commit("")
-_LOG: Final = b"log/"
+_LOG: Final = RepositoryKeys.REFLOG
 _ADDRESS: Final = slice(18, 34)  # of a packed entry, see `tarn.core.entry`
 _ADDRESS_BYTES: Final = 16
 _REFS_AT_ONCE: Final = 200

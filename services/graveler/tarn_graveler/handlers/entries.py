@@ -19,7 +19,7 @@ from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
 from tarn.telemetry.audit.note import note_item
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.object_events import Origin
+from tarn_graveler.branch.object_events import origin_of
 from tarn_graveler.handlers.requests import (
     delete_condition,
     paging,
@@ -103,7 +103,7 @@ class EntryHandler:
         # An address of another object; a write of the same object with other tags names its identity.
         is_copy = not is_new and not condition.names_identity
         operation = pb_journal.JOURNAL_OPERATION_COPY if is_copy else None
-        origin = Origin(permit.grant.user_uid, operation)
+        origin = origin_of(permit.grant, operation)
         admitted = await self._admission.object(repository, size_bytes)
         try:
             with admitted:
@@ -135,7 +135,7 @@ class EntryHandler:
         condition = delete_condition(request.condition)
         try:
             await self._conditional.stage(
-                name, request.path, request.entry, condition, origin=Origin(permit.grant.user_uid)
+                name, request.path, request.entry, condition, origin=origin_of(permit.grant)
             )
         except TarnError as error:
             raise await self._not_writable(name, error) from error
@@ -169,9 +169,7 @@ class EntryHandler:
         path = parse_path(request.path)
         name = BranchName(repository, branch_to_write(request.branch_id))
         try:
-            (error,) = await self._staging.unstage(
-                name, [path], origin=Origin(permit.grant.user_uid)
-            )
+            (error,) = await self._staging.unstage(name, [path], origin=origin_of(permit.grant))
         except TarnError as failed:
             raise await self._not_writable(name, failed) from failed
         if error is not None:
@@ -212,7 +210,7 @@ class EntryHandler:
             await self._settings.require(repository, name.branch_id, ChangeKind.WRITE, permit.grant)
             try:
                 errors = await self._staging.unstage(
-                    name, list(allowed.values()), origin=Origin(permit.grant.user_uid)
+                    name, list(allowed.values()), origin=origin_of(permit.grant)
                 )
             except TarnError as failed:
                 raise await self._not_writable(name, failed) from failed

@@ -15,7 +15,7 @@ from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.kv.records import Repository
 from tarn.rpc.wire.pagination import PageTokens
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.object_events import Origin
+from tarn_graveler.branch.object_events import origin_of
 from tarn_graveler.handlers.requests import (
     microseconds,
     require_features,
@@ -136,7 +136,7 @@ class LinkHandler:
                 written,
                 condition,
                 request.template,
-                origin=Origin(grant.user_uid, pb_journal.JOURNAL_OPERATION_LINK),
+                origin=origin_of(grant, pb_journal.JOURNAL_OPERATION_LINK),
             )
         return pb.LinkPhysicalAddressResponse(entry=packed)
 

@@ -27,7 +27,7 @@ from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import Repository
 from tarn_graveler.assembly import Graveler
-from tarn_graveler.branch.object_events import Origin
+from tarn_graveler.branch.object_events import origin_of
 from tarn_graveler.handlers.requests import (
     RepositoryRequest,
     paging,
@@ -326,7 +326,7 @@ class UploadHandler:
                 request.claim,
                 entry,
                 condition,
-                Origin(permit.grant.user_uid),
+                origin_of(permit.grant),
             )
         return pb.FinishCompleteUploadResponse()
 

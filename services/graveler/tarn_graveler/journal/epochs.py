@@ -191,6 +191,7 @@ class Epochs:
                 Place.REFS: keys.refs,
                 Place.COMMITS: keys.commits,
                 Place.PULLS: keys.pulls,
+                Place.REFLOG: keys.reflog,
             }
             async for row in self._all_branches(keys):
                 yield row
@@ -203,6 +204,11 @@ class Epochs:
             partition = partitions[kind.place]
             async for key, value in rows_of(self._kv, partition, kind.begins, end, _PAGE):
                 yield _base_row("", "", key.decode(), kind.told(value))
+        if (reflog := partitions.get(Place.REFLOG)) is not None:
+            # After the records of branches, whose outboxes have what is not among the rows yet.
+            begin = RepositoryKeys.REFLOG
+            async for key, value in rows_of(self._kv, reflog, begin, after_prefix(begin), _PAGE):
+                yield _base_row("", "", key.decode(), value)
 
     async def _all_branches(self, keys: RepositoryKeys) -> AsyncIterator[EventRow]:
         async for branch_id in branch_ids(self._kv, keys):

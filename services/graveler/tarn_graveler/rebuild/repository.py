@@ -28,12 +28,13 @@ from tarn.journal.replay import Record, StagedRows
 from tarn.journal.replayed import BuiltListing, ReplayedJournal
 from tarn.kv.collection_records import decode_collection, encode_collection
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
-from tarn.kv.port import Kv, Row
+from tarn.kv.port import Kv, Partition, Row
 from tarn.kv.record_kinds import KINDS, Place
 from tarn.kv.records import (
     RefKind,
     RefName,
     Repository,
+    decode_head_change,
     decode_ref_name,
     decode_tag,
     encode_branch,
@@ -59,6 +60,7 @@ _ROWS: Final = 1_000
 _TAGS: Final = "tags/"
 _NAMES: Final = "names/"
 _PULLS: Final = RepositoryKeys.PULLS.decode()
+_PLACES: Final = {Place.REFS, Place.COMMITS, Place.PULLS, Place.REFLOG}
 _DAMAGE: Final = {Kind.CORRUPT, Kind.NOT_FOUND}
 
 
@@ -131,6 +133,7 @@ class _Work:
     report: RepositoryReport = field(init=False)
     branches: dict[BranchId, Branch] = field(default_factory=dict)
     entries: dict[BranchId, dict[bytes, HeadChange]] = field(default_factory=dict)
+    with_reflog: set[BranchId] = field(default_factory=set)
     names: dict[str, bytes] = field(default_factory=dict)
     owners: dict[str, RefName] = field(default_factory=dict)
     collection: Collection = field(default_factory=lambda: _held(NEVER))
@@ -159,10 +162,10 @@ class _Work:
             )
         await self._write_names()
         await self._write_branches()
-        with_reflog = await self._write_reflogs()
+        await self._write_outboxes()
         self._tell_younger()
         self.report.branches = len(self.branches)
-        looks = looks_of(self.keys, self.repository.repository_id, self.branches, with_reflog)
+        looks = looks_of(self.keys, self.repository.repository_id, self.branches, self.with_reflog)
         newest_us = max((each.head_time_us for each in self.branches.values()), default=0)
         return RebuiltRepository(self.report, epoch, looks, newest_us, frozenset(self.lost.why))
 
@@ -170,32 +173,38 @@ class _Work:
 
     async def _write_records(self, results: Iterator[Record | StagedRows]) -> StagedRows | None:
         """Writes all records but those of branches and names; returns the first uncommitted rows."""
-        rows: dict[Place, list[Row]] = {Place.REFS: [], Place.COMMITS: [], Place.PULLS: []}
+        rows: dict[Place, list[Row]] = {place: [] for place in self._partitions()}
         first = None
         for each in results:
             if isinstance(each, StagedRows):
                 first = each
                 break
             try:
-                place = self._place_to_write(each)
+                place, made = self._rows_to_write(each)
             except TarnError as error:
                 self.report.problems.append(unreadable(each.key, error))
                 continue
             if place is not None:
-                rows[place].append((each.key.encode(), each.payload))
+                rows[place] += made
                 if len(rows[place]) >= _ROWS:
                     await self._flush(rows)
         rows[Place.REFS].append((RepositoryKeys.COLLECTION, encode_collection(self.collection)))
         await self._flush(rows)
         return first
 
-    def _place_to_write(self, record: Record) -> Place | None:
-        """Notes a record, or returns where it is written as it is.
+    def _rows_to_write(self, record: Record) -> tuple[Place | None, list[Row]]:
+        """Notes a record, or returns which rows it makes, and where.
+
+        Records come by their keys, so those of branches before the entries of reflogs.
 
         Raises:
             TarnError: CORRUPT: it cannot be read.
         """
-        place = _place_of(record.key)
+        key = record.key.encode()
+        place = _place_of(key)
+        if place is Place.REFLOG:
+            branch_id = BranchId(record.key.split("/")[1])
+            return place, self._entry_rows(branch_id, decode_head_change(record.payload))
         if place is None:
             text = f"record {record.key!r} is of a kind that this release does not know"
             self.report.problems.append(text)
@@ -205,20 +214,24 @@ class _Work:
             name = record.key.removeprefix(_NAMES)
             decode_ref_name(record.payload)
             self.names[name] = record.payload
-        elif record.key.encode() == RepositoryKeys.COLLECTION:
+        elif key == RepositoryKeys.COLLECTION:
             self.collection = _held(decode_collection(record.payload))
         elif not record.key.startswith(_TAGS) or self._keeps_tag(record):
             if record.key.startswith(_PULLS):
                 self.lost.take_pull(record.payload)
-            return place
-        return None
+            return place, [(key, record.payload)]
+        return None, []
 
-    async def _flush(self, rows: dict[Place, list[Row]]) -> None:
-        partitions = {
+    def _partitions(self) -> dict[Place, Partition]:
+        return {
             Place.REFS: self.keys.refs,
             Place.COMMITS: self.keys.commits,
             Place.PULLS: self.keys.pulls,
+            Place.REFLOG: self.keys.reflog,
         }
+
+    async def _flush(self, rows: dict[Place, list[Row]]) -> None:
+        partitions = self._partitions()
         for place, some in rows.items():
             await write_rows(self.tools.kv, partitions[place], some)
             some.clear()
@@ -372,19 +385,24 @@ class _Work:
         found = self.entries.setdefault(BranchId(branch), {})
         found.update((each.entry_id, each) for each in entries)
 
-    async def _write_reflogs(self) -> set[BranchId]:
-        """Writes the entries of present branches, of their present life; returns the branches that have some."""
-        names = set()
+    def _entry_rows(self, name: BranchId, entry: HeadChange) -> list[Row]:
+        """The rows of an entry; none if it is later than the rebuilt branch, whose next change has its number."""
+        branch = self.branches.get(name)
+        if branch is not None and entry.sequence > branch.head_sequence:
+            return []
+        self.with_reflog.add(name)
+        keys = [RepositoryKeys.reflog_row(name, entry)]
+        if entry.is_deletion:
+            keys.append(RepositoryKeys.deleted_row(name, entry))
+        return [(key, encode_head_change(entry)) for key in keys]
+
+    async def _write_outboxes(self) -> None:
+        """Writes the entries that records had in their outboxes in this epoch, also of branches that are deleted."""
         rows: list[Row] = []
-        for name, branch in self.branches.items():
-            for entry in self.entries.get(name, {}).values():
-                is_own = entry.incarnation == branch.incarnation
-                if is_own and entry.sequence <= branch.head_sequence:
-                    names.add(name)
-                    key = RepositoryKeys.reflog_row(name, entry)
-                    rows.append((key, encode_head_change(entry)))
+        for name, entries in self.entries.items():
+            for entry in entries.values():
+                rows += self._entry_rows(name, entry)
         await write_rows(self.tools.kv, self.keys.reflog, rows)
-        return names
 
     # ---- telling
 
@@ -415,11 +433,12 @@ class _Work:
                     self.report.younger.append(text)
 
 
-def _place_of(key: str) -> Place | None:
+def _place_of(key: bytes) -> Place | None:
     """The place of a repository's record; None: this release does not know the kind."""
     for kind in KINDS:
-        is_own = kind.place in {Place.REFS, Place.COMMITS, Place.PULLS} and kind.is_journaled
-        if is_own and kind.covers(key.encode()):
+        # Of reflogs a base has all rows, although only those of deletions are journaled.
+        is_told = kind.is_journaled or kind.place is Place.REFLOG
+        if kind.place in _PLACES and is_told and kind.covers(key):
             return kind.place
     return None
 

@@ -24,7 +24,7 @@ __all__ = ["PAGE_BYTES", "Dumping"]
 PAGE_BYTES: Final = 1 << 20
 """A page ends with the row that reaches this size."""
 
-_LOG = b"log/"
+_LOG = RepositoryKeys.REFLOG
 _ROWS_AT_ONCE = 100
 """Rows of one scan. A commit has at most 128 KiB, so a scan holds at most 13 MB."""
 

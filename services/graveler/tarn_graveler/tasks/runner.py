@@ -42,7 +42,7 @@ from tarn.core.task import (
 )
 from tarn.kv.drop_records import Drop, TaskOwner
 from tarn.kv.keys import RepositoryKeys
-from tarn.kv.record_events import PRINCIPAL
+from tarn.kv.record_events import PRINCIPAL, Principal
 from tarn.kv.records import Repository
 from tarn_graveler.records.drop_list import DropList
 from tarn_graveler.records.repositories import Repositories, repository_not_found
@@ -339,7 +339,9 @@ class TaskRunner:
     async def _work(self, run: TaskRun) -> None:
         """Does the work of a run; its outcome is in `run`, unless it was stopped."""
         task, work = run.task, self.works[run.task.kind]
-        PRINCIPAL.set(task.user_uid)  # also if another replica, or a look, goes on with it
+        PRINCIPAL.set(
+            Principal(task.user_uid)
+        )  # also if another replica, or a look, goes on with it
         run.is_stop_wanted = task.is_cancel_requested or self._is_too_old(task)
         run.is_doubtful = task.epoch > 1
         for attempt in range(_ATTEMPTS):

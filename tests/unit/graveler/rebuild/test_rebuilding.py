@@ -9,12 +9,13 @@ from pathlib import Path
 
 import pytest
 from journals import record
-from lake import MAIN, Replicas, create_repository, keep_tokens, reached
+from lake import MAIN, Lake, Replicas, create_repository, keep_tokens, reached
 from pull_records import new_pull
 from rebuild_lab import INSTALLATION, NAMESPACE, RebuildLab, rebuild_lab
 
 from tarn.core.commit import commit_path
-from tarn.core.errors import Kind, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.head_change import Cause, HeadChange, HeadOperation
 from tarn.core.ids import BranchId, RepositoryId, TagId
 from tarn.journal.epochs import EpochCause, newest_epoch
 from tarn.journal.events import table_of
@@ -23,8 +24,11 @@ from tarn.journal.writing import BranchPass, JournalWriter
 from tarn.kv.collection_records import collection_register
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
+from tarn.kv.paging import rows_of
 from tarn.kv.port import Partition, PartitionKind
 from tarn.kv.pull_records import encode_pull
+from tarn.kv.records import Repository, decode_head_change, encode_branch
+from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.rebuild.repository import HELD_UNTIL_US
 from tarn_graveler.records.branches import BranchName
@@ -175,6 +179,102 @@ async def test_a_repository_that_was_lost_begins_no_epoch(lab: RebuildLab) -> No
     with pytest.raises(TarnError, match="run `tarn rebuild` into an empty one"):
         await drain.drain(drain.place_of(lab.lake.repository))
     assert await newest_epoch(lab.replicas.blocks, place) == epoch
+
+
+async def reflogs(graveler: Graveler, repository: Repository) -> dict[str, list[HeadChange]]:
+    """The reflogs that users see, and the branches that they can bring back."""
+    names = [MAIN, DEV, BranchId("gone"), BranchId("again")]
+    reflog = graveler.reflog
+    found = {name: (await reflog.page(repository, name, "", 100)).entries for name in names}
+    deleted, _ = await reflog.deleted(repository, "", "", 100)
+    return found | {f"deleted: {each.branch_id}": [each.deletion] for each in deleted}
+
+
+async def lives(lake: Lake) -> None:
+    """Commits, and branches that are deleted and made again."""
+    branches = lake.graveler.branches
+    await lake.put("a", 1)
+    first = await lake.commit("first")
+    for name in (DEV, BranchId("gone"), BranchId("again")):
+        await branches.create(lake.branch(name), first.commit_id)
+    for name in (BranchId("gone"), BranchId("again")):
+        await branches.delete(lake.branch(name), keep_tokens, Cause(HeadOperation.DELETE, "ann"))
+    await branches.create(lake.branch(BranchId("again")), first.commit_id)
+    for number in range(3):
+        await lake.put("a", number)
+        await lake.commit(f"{number}")
+
+
+async def test_reflogs_come_back_over_two_epochs(lab: RebuildLab) -> None:
+    """Those of deleted branches, and entries of former lives, too: of this epoch, and of the one before it."""
+    await lives(lab.lake)
+    before = await reflogs(lab.lake.graveler, lab.lake.repository)
+    assert [len(before[name]) for name in (MAIN, "gone", "again")] == [5, 2, 3]
+    assert "deleted: gone" in before
+    await lab.drain()
+    assert (await lab.rebuild()).is_whole
+    async with lab.rebuilt() as (graveler, repository):
+        assert await reflogs(graveler, repository) == before
+        lake = replace(lab.lake, graveler=graveler, repository=repository)
+        await lake.put("newer", 9)
+        await lake.commit("in the second epoch")
+        await graveler.branches.delete(lake.branch(DEV), keep_tokens)
+        await lab.drain(graveler)
+        again = await reflogs(graveler, repository)
+        assert [len(again[name]) for name in (MAIN, DEV)] == [6, 2]
+    lab.new_target()
+    report = await lab.rebuild()
+    assert report.is_whole, report.as_record()
+    async with lab.rebuilt() as (graveler, repository):
+        assert await reflogs(graveler, repository) == again
+    assert await lab.fsck() == []
+
+
+async def test_an_entry_that_is_later_than_the_rebuilt_branch_is_left_out(lab: RebuildLab) -> None:
+    """The row of a deletion is written before the removal. Of a branch that is there, it would have the number of its
+    next change."""
+    lake, branches = lab.lake, lab.lake.graveler.branches
+    await lake.put("a", 1)
+    first = await lake.commit("first")
+    await branches.create(lake.branch(DEV), first.commit_id)
+    kv = lake.graveler.repositories.kv
+
+    async def refused(*_: object, **__: object) -> None:
+        raise TarnError(
+            Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the removal does not reach the store"
+        )
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(kv, "delete_if", refused)
+        with pytest.raises(TarnError, match="does not reach"):
+            await branches.delete(lake.branch(DEV), keep_tokens)
+    await lab.drain()
+    assert (await lab.rebuild()).is_whole
+    async with lab.rebuilt() as (graveler, repository):
+        keys = graveler.repositories.keys_of(repository)
+        rows = [row async for row in rows_of(graveler.repositories.kv, keys.reflog, b"", None, 100)]
+        assert rows
+        assert not [key for key, value in rows if decode_head_change(value).is_deletion]
+        found = await reflogs(graveler, repository)
+        assert [entry.operation for entry in found[DEV]] == [HeadOperation.CREATE]
+
+
+async def test_a_creation_that_failed_leaves_no_entry(lab: RebuildLab) -> None:
+    """Its record was pending; the next branch of the name has its number."""
+    keys = lab.lake.graveler.repositories.keys_of(lab.lake.repository)
+    kv, key = lab.lake.graveler.repositories.kv, RepositoryKeys.branch(DEV)
+    head = (await lab.lake.graveler.branches.fresh(lab.lake.main)).branch
+    entry = replace(head.outbox[-1], entry_id=b"never", incarnation=b"never")
+    pending = replace(head, incarnation=b"never", outbox=(entry,))
+    version = await kv.set_if(keys.refs, key, encode_branch(pending, is_pending=True), None)
+    await kv.delete_if(keys.refs, key, version)
+    await lab.lake.graveler.branches.create(lab.lake.branch(DEV), head.commit_id)
+    before = await reflogs(lab.lake.graveler, lab.lake.repository)
+    await lab.drain()
+    assert (await lab.rebuild()).is_whole
+    async with lab.rebuilt() as (graveler, repository):
+        assert await reflogs(graveler, repository) == before
+        assert len(before[DEV]) == 1
 
 
 async def test_collections_are_held_and_their_counters_go_on(lab: RebuildLab) -> None:
