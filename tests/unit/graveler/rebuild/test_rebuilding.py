@@ -166,7 +166,7 @@ async def test_a_repository_that_was_lost_begins_no_epoch(lab: RebuildLab) -> No
     keys = InstallationKeys(INSTALLATION)
     of_lake = lab.lake.graveler.repositories.keys_of(lab.lake.repository)
     await kv.drop_partition(keys.journal_state)
-    base = of_lake.refs, of_lake.commits, of_lake.pulls
+    base = of_lake.refs, of_lake.commits, of_lake.pulls, of_lake.reflog
     gate = kv.hold("get_many", RepositoryKeys.branch(MAIN), after=True)
     late = asyncio.ensure_future(drain.drain(drain.place_of(lab.lake.repository)))
     await reached(gate)
