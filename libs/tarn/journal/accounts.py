@@ -84,7 +84,7 @@ class Report:
         epoch: number of the epoch.
         files: files of passes that count.
         events: rows in them and in the base.
-        drained_until_us: when the last complete pass began, or the epoch if there was none.
+        drained_until_us: when the last pass over the whole repository began, or the epoch if there was none.
         branches: by name.
         missing: gaps in the numbers of files; damaged files are in gaps.
         damaged: paths of files that cannot be read, and why.
@@ -233,7 +233,7 @@ class Accounts:
     def add_pass(self, name: PassName, footer: Footer) -> None:
         """Notes the file that ends a pass."""
         self.add_part(name)
-        self._until_us = max(self._until_us, footer.begin_time_us)
+        self._until_us = max(self._until_us, footer.until_us)
         self._raise(name.holder, "", "", footer.drained_records)
         for each in footer.branches:
             for token in each.tokens:

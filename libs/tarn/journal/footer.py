@@ -87,6 +87,8 @@ class Footer(msgspec.Struct, frozen=True):
         drained_records: rows of records in all files of this holder so far, with this pass.
         is_full: the pass read all events of all tokens, also those of ten minutes before the last pass and earlier.
         branches: each branch of the pass, sorted by its name.
+        until_us: what was acknowledged before, of the whole repository, is in this file or in an earlier one;
+            microseconds since the epoch. 0: the pass read some branches only, as the last scan of a token does.
     """
 
     format: Annotated[str, msgspec.Meta(pattern="^tarn journal$")]
@@ -102,6 +104,7 @@ class Footer(msgspec.Struct, frozen=True):
     drained_records: _Count = 0
     is_full: bool = False
     branches: tuple[BranchFooter, ...] = ()
+    until_us: _Count = 0
 
     def encoded(self) -> bytes:
         """Returns its JSON; the same for equal footers."""

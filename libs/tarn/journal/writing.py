@@ -67,7 +67,13 @@ class JournalWriter:
         self._part_counts: Counter[tuple[str, str]] = Counter()
 
     async def write(
-        self, begin_time_us: int, table: pa.Table, branches: Sequence[BranchPass], *, is_full: bool
+        self,
+        begin_time_us: int,
+        table: pa.Table,
+        branches: Sequence[BranchPass],
+        *,
+        is_full: bool,
+        until_us: int = 0,
     ) -> list[str]:
         """Writes a pass; returns the paths of its files. They are durable on return.
 
@@ -76,6 +82,7 @@ class JournalWriter:
             table: its rows, as `tarn.journal.events.table_of` sorts them.
             branches: all branches that it read.
             is_full: whether it read all events, and not new ones only.
+            until_us: see `Footer`.
 
         Raises:
             TarnError: EXHAUSTED: it has too many branches for one file; write fewer at once. INVALID: a row is of a
@@ -97,6 +104,7 @@ class JournalWriter:
             drained_records=self._records + records,
             is_full=is_full,
             branches=self._described(counts, branches),
+            until_us=until_us,
         )
         check_size(whole)
         self._failed = True

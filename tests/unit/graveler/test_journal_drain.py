@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lake import Lake, Replicas, Running, create_repository, ended, reached
+from lake import Lake, Replicas, Running, create_repository, ended, entry, reached
 from lake_upload import seal_main
 from permits import permit_for
 from tests.support.drained_files import Files, read_files
@@ -172,6 +172,27 @@ async def test_a_token_is_dropped_only_when_its_events_are_in_the_bucket(
     assert not await lake.kv.scan(token, b"", None, 10)
     assert (await bucket.read()).sizes == [("a", 1)]
     assert drain_of(lake).progress.last_scans == 1
+
+
+async def test_the_last_scan_of_a_branch_says_nothing_of_the_others(
+    lake: Lake, bucket: Bucket
+) -> None:
+    """A rebuild promises what was acknowledged before the last pass over all branches, and no more."""
+    head = (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
+    await lake.graveler.branches.create(lake.branch(BranchId("dev")), head)
+    await lake.put("a", 1)
+    await drain_of(lake).round()
+    round_us = lake.clock.now_us()
+    lake.clock.advance(5)
+    await lake.graveler.staging.stage(lake.branch(BranchId("dev")), "left", entry(2))
+    await lake.commit()
+    await lake.drop_everything_removed()
+    files = await bucket.read()
+    assert drain_of(lake).progress.last_scans == 1
+    assert files.report is not None
+    assert ("left", 2) not in files.sizes
+    assert files.report.branches["main"].drained_until_us > round_us
+    assert files.report.drained_until_us == round_us
 
 
 async def test_a_row_that_lands_late_in_a_sealed_token_is_in_the_last_scan(

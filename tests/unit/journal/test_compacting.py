@@ -152,7 +152,7 @@ async def begun(journal: Journal, base: list[EventRow]) -> Epoch:
 async def write(
     writer: JournalWriter, time_us: int, rows: list[EventRow], *branches: BranchPass
 ) -> list[str]:
-    return await writer.write(time_us, table_of(rows), branches, is_full=False)
+    return await writer.write(time_us, table_of(rows), branches, is_full=False, until_us=time_us)
 
 
 BASE = [record("tags/v1", b"x", 0), record(MAIN, branch_record(["t0"]), 0), row("a", b"p", 0)]

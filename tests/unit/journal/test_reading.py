@@ -78,7 +78,7 @@ async def read(
 async def write(
     writer: JournalWriter, time_us: int, rows: list[EventRow], *branches: BranchPass
 ) -> list[str]:
-    return await writer.write(time_us, table_of(rows), branches, is_full=False)
+    return await writer.write(time_us, table_of(rows), branches, is_full=False, until_us=time_us)
 
 
 async def remove(blocks: BlockStore, path: str) -> None:

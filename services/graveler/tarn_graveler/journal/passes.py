@@ -101,9 +101,10 @@ class _Rows:
         rows, self._waiting, self._size = self._waiting, [], 0
         return await asyncio.to_thread(table_of, rows)
 
-    async def end(self, branches: Sequence[BranchPass], *, is_full: bool) -> None:
+    async def end(self, branches: Sequence[BranchPass], until_us: int, *, is_full: bool) -> None:
         """Writes the file that ends the pass."""
-        await self._writer.write(self._begin_us, await self._taken(), branches, is_full=is_full)
+        rows = await self._taken()
+        await self._writer.write(self._begin_us, rows, branches, is_full=is_full, until_us=until_us)
 
 
 _Page = Sequence[tuple[Companion, EventRow]]
@@ -154,7 +155,7 @@ class RepositoryPasses:
         """Reads branches, and writes what is new of them. It is durable on return.
 
         Args:
-            branches: those to read.
+            branches: those to read; all of the repository unless some tokens are `over`.
             over: tokens that were over before this call, by branch, oldest first.
             read_records: reads the events of the records, of all branches and of what else is there; gets the keys of
                 those that are in files of this call.
@@ -170,13 +171,17 @@ class RepositoryPasses:
         """
         drained: _Drained = {}
         some: list[BranchId] = []
+        # Only the file that ends the call can say so of all branches, and the records come after these.
+        until_us = 0 if over else self._clock.now_us()
         async for branch_id in branches:
             some.append(branch_id)
             if len(some) == _BRANCHES_AT_ONCE:
-                await self._pass(some, over, read_records, drained, has_records, is_full=is_full)
+                await self._pass(some, over, read_records, drained, has_records, 0, is_full=is_full)
                 some = []
         if some or has_records:
-            await self._pass(some, over, read_records, drained, has_records, is_full=is_full)
+            await self._pass(
+                some, over, read_records, drained, has_records, until_us, is_full=is_full
+            )
         return list(drained.values())
 
     async def _pass(
@@ -186,6 +191,7 @@ class RepositoryPasses:
         read_records: _ReadRecords,
         drained: _Drained,
         has_records: bool,
+        until_us: int,
         *,
         is_full: bool,
     ) -> None:
@@ -216,7 +222,7 @@ class RepositoryPasses:
         if rows.count:
             some = [scans.get(name, BranchPass(name, 0)) for name in told | changed.keys()]
             some = [replace(one, order=orders.get(one.branch, 0)) for one in some]
-            await rows.end(some, is_full=is_full)
+            await rows.end(some, until_us, is_full=is_full)
         self._learn(learnt)
         self._records |= seen
         self._orders = orders
