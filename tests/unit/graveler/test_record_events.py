@@ -55,7 +55,7 @@ class Journaled:
         repository = await self.service.replica.repositories.get("lake")
         keys = self.service.replica.repositories.keys_of(repository)
         shared = [KEYS.graveler, AuthKeys("test").partition]
-        parts = [*shared, keys.refs, keys.commits, keys.pulls]
+        parts = [*shared, keys.refs, keys.commits, keys.pulls, keys.reflog]
         return [(place, each) for each in parts if (place := place_of("test", each.name))]
 
     async def check(self) -> Counter[Place]:
