@@ -32,8 +32,7 @@ async def check_reflog(world: World, graveler: Graveler, branch: str) -> None:
     """Reports entries that are missing, doubled or out of order.
 
     The entries of a branch name form a chain that ends at its head. So an entry of a change that was not made,
-    and a change without an entry, both break it. Beside expiry the reflogs end early, and nothing is checked. A rebuild
-    has the entries of its epoch only, so its reflogs need not begin with a creation.
+    and a change without an entry, both break it. Beside expiry the reflogs end early, and nothing is checked.
     """
     if world.plan.expiring is not None:
         return
@@ -48,7 +47,7 @@ async def check_reflog(world: World, graveler: Graveler, branch: str) -> None:
     except TarnError:
         head = ""
     page = await graveler.reflog.page(repository, name.branch_id, "", 1_000_000)
-    for problem in _problems(page.entries, head, is_rebuilt=world.history.first > 0):
+    for problem in _problems(page.entries, head):
         world.reflog_problems.append(f"the reflog of {branch} {problem}")
     world.statistics["reflog entries"] += len(page.entries)
     if repository_id == "tmp":
@@ -66,10 +65,10 @@ async def check_reflog(world: World, graveler: Graveler, branch: str) -> None:
                 )
 
 
-def _problems(entries: list[HeadChange], head: str, *, is_rebuilt: bool) -> list[str]:
+def _problems(entries: list[HeadChange], head: str) -> list[str]:
     newest = "" if not entries else entries[0].new_commit_id or ""
     found = [] if newest == head else [f"ends at {newest!r}, but its head is {head!r}"]
-    if entries and entries[-1].old_commit_id is not None and not is_rebuilt:
+    if entries and entries[-1].old_commit_id is not None:
         found.append("does not begin with a creation")
     for newer, older in pairwise(entries):
         place = f"at sequence {newer.sequence}"
