@@ -1,7 +1,7 @@
 """Archives of the classes that Cassandra and Spark load when they start (class data sharing of Java).
 
 With its archive a node of Cassandra takes two thirds of the processor time until it answers, and a driver of Spark six
-tenths until its first job has ended; a run of the tests starts some forty of them.
+tenths until its first job has ended; a run of the tests starts many of them.
 
 `python -m tests.support.servers.java_archives` makes those that are missing; `make test` does so. They are kept in the
 virtual environment, because they name the jars by their paths. Without one, or with one of other jars or of another
