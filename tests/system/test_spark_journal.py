@@ -90,6 +90,14 @@ async def made(lab: RebuildLab, *ready: ReplayedJournal) -> tuple[dict[str, Any]
         return report.as_record(), await lab.shown(graveler, repository)
 
 
+async def damage(lab: RebuildLab, path: str) -> None:
+    """Changes the last bytes of a file."""
+    key = BlockKey(lab.lake.repository.storage_namespace, path)
+    body = await lab.replicas.blocks.read(key)
+    await lab.remove(key.namespace, path)
+    await lab.replicas.blocks.put(key, body[:-9] + bytes(9))
+
+
 async def test_a_rebuild_takes_over_what_spark_has_replayed(spark: Any, tmp_path: Path) -> None:
     async with busy_lake(tmp_path) as lab:
         before = await lab.shown(lab.lake.graveler, lab.lake.repository)
@@ -101,10 +109,7 @@ async def test_a_rebuild_takes_over_what_spark_has_replayed(spark: Any, tmp_path
         assert found == await made(lab)
         # Files are lost and damaged: both tell the same, and make the same of the rest.
         await lab.remove(namespace, paths[-3])
-        key = BlockKey(namespace, paths[-1])
-        body = await lab.replicas.blocks.read(key)
-        await lab.remove(namespace, paths[-1])
-        await lab.replicas.blocks.put(key, body[:-9] + bytes(9))
+        await damage(lab, paths[-1])
         with pytest.raises(TarnError, match=r"other files now.*run tarn_spark.rebuild again"):
             await made(lab, ready)
         damaged = await made(lab, await replayed(spark, lab, tmp_path))
@@ -113,9 +118,9 @@ async def test_a_rebuild_takes_over_what_spark_has_replayed(spark: Any, tmp_path
         strange = msgspec.structs.replace(ready, namespace="local://other")
         with pytest.raises(TarnError, match="of no repository of this installation"):
             await made(lab, strange)
-        # Without its base nothing can be replayed, and the error names the file.
+        # Without an intact base nothing can be replayed, and the error names the file.
         epoch = await source_epoch(lab.replicas.blocks, namespace)
-        await lab.remove(namespace, base_path(epoch.folder, 1))
+        await damage(lab, base_path(epoch.folder, 1))
         with pytest.raises(TarnError, match="base/0000000001") as caught:
             await replayed(spark, lab, tmp_path)
         assert caught.value.kind is Kind.CORRUPT
