@@ -24,6 +24,7 @@ from tarn.kv.port import Versioned
 from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule, Scope
 from tarn.rpc.wire.call import Call
+from tarn.rpc.wire.methods import Handle
 from tarn.telemetry.audit.note import note_principal, note_resource
 
 __all__ = ["AccessGate", "Begun", "Caller", "Permit", "RepositoryPermit"]
@@ -152,7 +153,6 @@ class RepositoryGate(Protocol):
 _GATEWAY = Service.GATEWAY.user_id
 Handler = Callable[[Message, Any], Awaitable[Message]]
 """Answers a request of a caller with a permit: `async (request, permit) -> response`."""
-Handle = Callable[[Message, Call], Awaitable[Message]]
 
 
 async def _refuse_view(rule: Rule, _request: Message, _call: Call) -> Message:

@@ -138,8 +138,7 @@ class CommitWork:
         """
         request = commit_pb.CreateCommitRequest.FromString(run.task.request)
         name = BranchName(repository, BranchId(request.branch_id))
-        made = await self._settling.find(name, run.task, HeadOperation.COMMIT)
-        return None if made is None else commit_of(made).SerializeToString()
+        return await self._settling.commit_of(name, run.task, HeadOperation.COMMIT)
 
 
 class RevertWork:
@@ -167,8 +166,7 @@ class RevertWork:
         """Finds the newest commit of an earlier attempt; see `CommitWork.settle`."""
         request = pb.RevertRequest.FromString(run.task.request)
         name = BranchName(repository, BranchId(request.branch_id))
-        made = await self._settling.find(name, run.task, HeadOperation.REVERT)
-        return None if made is None else commit_of(made).SerializeToString()
+        return await self._settling.commit_of(name, run.task, HeadOperation.REVERT)
 
 
 class CherryPickWork:
@@ -191,8 +189,7 @@ class CherryPickWork:
         """Finds the commit of an earlier attempt; see `CommitWork.settle`."""
         request = pb.CherryPickRequest.FromString(run.task.request)
         name = BranchName(repository, BranchId(request.branch_id))
-        made = await self._settling.find(name, run.task, HeadOperation.CHERRY_PICK)
-        return None if made is None else commit_of(made).SerializeToString()
+        return await self._settling.commit_of(name, run.task, HeadOperation.CHERRY_PICK)
 
 
 class PullRequestMergeWork:
@@ -275,6 +272,13 @@ class _Settling:
             if error.reason is not Reason.BRANCH_NOT_FOUND:
                 raise
             return None
+
+    async def commit_of(
+        self, name: BranchName, task: Task, operation: HeadOperation
+    ) -> bytes | None:
+        """Returns the result of a task that makes commits, if it has made one; errors as `find`."""
+        made = await self.find(name, task, operation)
+        return None if made is None else commit_of(made).SerializeToString()
 
     async def find(
         self,

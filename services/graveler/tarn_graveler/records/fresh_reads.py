@@ -76,7 +76,6 @@ class FreshReads:
     def __init__(self, kv: Kv, tasks: TaskSet) -> None:
         self._kv = kv
         self._together = kv.get_together if isinstance(kv, ReadsTogether) else None
-        self._is_together = self._together is not None
         self.are_at_once = isinstance(kv, ReadsAtOnce)
         if isinstance(kv, ReadsAtOnce):
             self._get_at_once = kv.get_at_once
@@ -182,7 +181,7 @@ class FreshReads:
         were sent before. Otherwise they are two reads, and neither waits for the other. Pass the result to
         `found_beside`.
         """
-        if self._is_together:
+        if self._together is not None:
             if len(self._beside) >= _WAITING_MAX:
                 self._beside.clear()
             self._beside[beside] = None
