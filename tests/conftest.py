@@ -6,7 +6,6 @@ import gc
 import os
 import signal
 from collections.abc import Iterator
-from typing import TYPE_CHECKING, Any
 
 import pytest
 import structlog
@@ -14,12 +13,11 @@ from cassandra_proxies import Cluster, proxied
 from hypothesis import settings
 from slowness import SLOWNESS, scaled
 from tests.group_servers import GroupServers
-from tests.groups import group_of
 from tests.support.servers.cassandra_nodes import CassandraNodes
 from tests.support.unhandled import no_lost_errors
+from tests.workers import pytest_xdist_make_scheduler
 
-if TYPE_CHECKING:
-    from xdist.scheduler import LoadGroupScheduling
+__all__ = ["pytest_xdist_make_scheduler"]
 
 # structlog's own renderer draws each traceback with coloured sources: a second of the processor, and hundreds of tests
 # provoke an error that is logged.
@@ -86,24 +84,6 @@ def pytest_collection_finish() -> None:
     gc.collect()
     gc.freeze()
     gc.set_threshold(50_000, 20, 100)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadGroupScheduling | None:
-    """With `--dist loadgroup`: groups by `group_of`.
-
-    The mark `xdist_group` does not work: xdist 3.8 writes it into an attribute that pytest 9.2 no
-    longer reads.
-    """
-    if config.getvalue("dist") != "loadgroup":
-        return None
-    from xdist.scheduler import LoadGroupScheduling
-
-    class Scheduling(LoadGroupScheduling):  # type: ignore[misc]  # xdist has no types
-        def _split_scope(self, nodeid: str) -> str:
-            return group_of(nodeid)
-
-    return Scheduling(config, log)
 
 
 @pytest.fixture(autouse=True)

@@ -1,8 +1,9 @@
 """Runs the tests as `make test` does: `python -m tests.run [ARGUMENTS OF PYTEST]`.
 
 Tests that start real processes depend on how much of the machine they get. So those that fail run once more, alone,
-after all others; what passes only then is printed as FLAKY and listed in `.test-run/flaky.txt`, to be mended. A test of
-any other kind never runs twice: it fails for a reason, and the reason is found.
+after all others; what passes only then is printed as FLAKY and listed in `.test-run/flaky.txt`, to be mended. So does a
+test whose process crashed in native code; the run prints the stacks of the crash. A test of any other kind never runs
+twice: it fails for a reason, and the reason is found.
 
 `.test-run/seconds.txt` tells where the time of the run went, by group of a worker and by file.
 
@@ -12,6 +13,7 @@ Time limits of tests grow with a factor that is measured at the start (`tests/ha
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -33,8 +35,9 @@ def main(arguments: Sequence[str]) -> int:
     from slowness import VARIABLE, measured
 
     FOLDER.mkdir(exist_ok=True)
-    for name in ("failed.txt", "flaky.txt"):
+    for name in ("failed.txt", "crashed.txt", "flaky.txt"):
         (FOLDER / name).unlink(missing_ok=True)
+    shutil.rmtree(FOLDER / "crashes", ignore_errors=True)
     factor = os.environ.get(VARIABLE) or f"{measured():.2f}"
     os.environ[VARIABLE] = factor
     # Some machines set it. A run starts a thousand processes; without byte code each compiles all that it imports.
@@ -44,12 +47,13 @@ def main(arguments: Sequence[str]) -> int:
     status = _pytest(
         "-n", str(WORKERS), "--dist", "loadgroup", "--durations=40", *seconds, *arguments
     )
-    failed = _failed()
-    if status != TESTS_FAILED or not may_run_again(failed):
+    failed = _listed("failed.txt")
+    _say_crashes()
+    if status != TESTS_FAILED or not may_run_again(failed, _listed("crashed.txt")):
         return status
-    _say(f"{len(failed)} tests with real processes failed; each runs once more, alone")
+    _say(f"{len(failed)} tests with real processes failed or crashed; each runs once more, alone")
     status = _pytest("-n", "0", *failed)
-    failed_twice = _failed() if status else []
+    failed_twice = _listed("failed.txt") if status else []
     flaky = [each for each in failed if each not in failed_twice]
     if status in (0, TESTS_FAILED):
         (FOLDER / "flaky.txt").write_text("".join(f"{each}\n" for each in flaky))
@@ -58,11 +62,18 @@ def main(arguments: Sequence[str]) -> int:
     return status
 
 
-def may_run_again(failed: Sequence[str]) -> bool:
-    """Whether a run whose only failures are these ones may be the machine's fault."""
+def may_run_again(failed: Sequence[str], crashed: Sequence[str]) -> bool:
+    """Whether a run whose only failures are these ones may be the machine's fault, or that of native code."""
     return 0 < len(failed) <= TRIED_TWICE_MAX and all(
-        each.startswith(TRIED_TWICE) for each in failed
+        each.startswith(TRIED_TWICE) or each in crashed for each in failed
     )
+
+
+def _say_crashes() -> None:
+    for each in sorted((FOLDER / "crashes").glob("*.txt")):
+        stacks = each.read_text().splitlines()
+        _say(f"CRASHED worker {each.stem}; its stacks, from {each}:")
+        _say("\n".join(line for line in stacks if not line.startswith("Extension modules:")))
 
 
 def _say(text: str) -> None:
@@ -77,8 +88,8 @@ def _pytest(*arguments: str) -> int:
     return subprocess.run([*command, *arguments], cwd=ROOT, check=False).returncode
 
 
-def _failed() -> list[str]:
-    path = FOLDER / "failed.txt"
+def _listed(name: str) -> list[str]:
+    path = FOLDER / name
     return path.read_text().splitlines() if path.exists() else []
 
 

@@ -15,10 +15,11 @@ UNIT = "tests/unit/test_run.py::test_b"
 
 
 def test_only_a_few_tests_with_real_processes_run_again() -> None:
-    assert may_run_again([SYSTEM, "tests/crash/test_disk.py::test_c"])
-    assert not may_run_again([])
-    assert not may_run_again([SYSTEM, UNIT])
-    assert not may_run_again([SYSTEM] * (TRIED_TWICE_MAX + 1))
+    assert may_run_again([SYSTEM, "tests/crash/test_disk.py::test_c"], [])
+    assert may_run_again([SYSTEM, UNIT], [UNIT])
+    assert not may_run_again([], [])
+    assert not may_run_again([SYSTEM, UNIT], [SYSTEM])
+    assert not may_run_again([SYSTEM] * (TRIED_TWICE_MAX + 1), [SYSTEM])
 
 
 class Runs:
@@ -103,3 +104,37 @@ def test_failed_tests_and_seconds_are_written_to_files(tmp_path: Path) -> None:
     assert (group.split(maxsplit=1)[1], none) == ("each for itself", "")
     assert file.endswith("test_it.py")
     assert f"  {file.split(maxsplit=1)[1]}" in done.stdout.decode()
+
+
+@pytest.mark.parametrize("workers", [1, 3])
+def test_a_run_whose_worker_crashes_ends_and_shows_the_stacks(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capfd: pytest.CaptureFixture[str],
+    workers: int,
+) -> None:
+    """xdist alone hands on what the worker had finished, and waits for ever."""
+    first = tmp_path / "crashed before"
+    test = tmp_path / "test_it.py"
+    (tmp_path / "conftest.py").write_text("from tests.workers import pytest_xdist_make_scheduler\n")
+    test.write_text(
+        "import os, pathlib, time\n"
+        "import pytest\n"
+        "@pytest.mark.parametrize('number', range(24))\n"
+        "def test_it(number):\n"
+        "    time.sleep(0.02)\n"
+        f"    first = pathlib.Path({str(first)!r})\n"
+        "    if number == 16 and not first.exists():\n"
+        "        first.touch()\n"
+        "        os.abort()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(run.ROOT))
+    monkeypatch.setattr(run, "WORKERS", workers)
+    monkeypatch.setattr(run, "ROOT", tmp_path)
+    monkeypatch.setattr(run, "FOLDER", tmp_path)
+    monkeypatch.setenv("TARN_TEST_SLOWNESS", "1")
+    assert main(["-q", "-p", "no:cacheprovider", str(test)]) == 0
+    printed = capfd.readouterr().out
+    assert "FLAKY test_it.py::test_it[16]" in printed
+    assert "Fatal Python error: Aborted" in printed
+    assert "line 9 in test_it" in printed

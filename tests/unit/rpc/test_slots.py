@@ -412,8 +412,9 @@ async def test_probes_are_answered_beside_strangers_that_fill_the_port_of_health
             CHECK, HealthCheckRequest.SerializeToString, HealthCheckResponse.FromString
         )
         with idle(hostile, CHECK, 100), idle(hostile, WATCH, 100) as watches:
-            # The last ones may come when the first have been ended for being late, if the machine is slow.
-            assert await end_of(watches[16]) is grpc.StatusCode.RESOURCE_EXHAUSTED
+            # On a slow machine it may come when the first ones have been ended for being late, and be late itself.
+            late = grpc.StatusCode.DEADLINE_EXCEEDED
+            assert await end_of(watches[16]) in (grpc.StatusCode.RESOURCE_EXHAUSTED, late)
             answer = await check(HealthCheckRequest(service=READY), timeout=10.0)
     await server.close()
     assert answer.status == HealthCheckResponse.SERVING
