@@ -25,7 +25,7 @@ from tarn.core.ids import BranchId
 from tarn.core.listing.breaks import BreakRule
 from tarn.journal.names import base_path
 from tarn.journal.replayed import ReplayedJournal, load_replayed, save_replayed
-from tarn.journal.source import source_epoch
+from tarn.journal.source import find_source
 from tarn_graveler.rebuild.report import RebuildReport
 from tarn_spark.collection.executor import close_stores
 from tarn_spark.journal.rebuild import SparkReplay
@@ -119,7 +119,7 @@ async def test_a_rebuild_takes_over_what_spark_has_replayed(spark: Any, tmp_path
         with pytest.raises(TarnError, match="of no repository of this installation"):
             await made(lab, strange)
         # Without an intact base nothing can be replayed, and the error names the file.
-        epoch = await source_epoch(lab.replicas.blocks, namespace)
+        epoch = (await find_source(lab.replicas.blocks, namespace)).epoch
         await damage(lab, base_path(epoch.folder, 1))
         with pytest.raises(TarnError, match="base/0000000001") as caught:
             await replayed(spark, lab, tmp_path)

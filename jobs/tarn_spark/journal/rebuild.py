@@ -55,7 +55,7 @@ from tarn.journal.replay import (
     topmost,
 )
 from tarn.journal.replayed import BuiltListing, ReplayedJournal
-from tarn.journal.source import entries_in, files_digest, source_epoch
+from tarn.journal.source import entries_in, files_digest, find_source
 from tarn.kv.keys import RepositoryKeys
 from tarn.kv.records import encode_head_change
 from tarn_spark.collection.actions import SparkActions
@@ -373,10 +373,10 @@ class SparkReplay:
         """Replays the newest epoch; all listings are durable on return.
 
         Raises:
-            TarnError: as `tarn.journal.source.source_epoch`; CORRUPT: the base or the record of a branch is damaged;
+            TarnError: as `tarn.journal.source.find_source`; CORRUPT: the base or the record of a branch is damaged;
                 INTERNAL: Spark failed. Errors of the store.
         """
-        epoch = await source_epoch(self.blocks, self.namespace)
+        epoch = (await find_source(self.blocks, self.namespace)).epoch
         accounts = Accounts(epoch.number, epoch.begin_time_us)
         reader = EpochReader(self.blocks, self.namespace, epoch, accounts)
         names = await reader.names()

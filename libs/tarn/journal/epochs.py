@@ -1,8 +1,9 @@
 """Epochs: each begins with all that its store then held, and only the newest one is read.
 
 The file that begins an epoch is written after its base, and once: the block store writes a name only if it is free
-(`If-None-Match: *`). Its bytes name a folder that nobody else has, so of two stores that continue one epoch the second
-finds the file of the first.
+(`If-None-Match: *`). Its number is the next one after that of the epoch which its store may follow, and no attempt ever
+raises it. So of two stores that continue one epoch the second finds the file of the first. Its bytes name a folder, and
+half of the digits of that are of the store: the replicas of one store know each other's attempts by them.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from tarn.journal.names import (
     epoch_folder,
     epoch_number,
     epoch_path,
+    epoch_store,
 )
 
 __all__ = [
@@ -67,7 +69,7 @@ class Epoch(msgspec.Struct, frozen=True):
     Attributes:
         number: one more than that of the newest epoch before it.
         parent: the epoch that the store continues; 0: none.
-        folder: name of its folder, `<number>-<32 random hex digits>`.
+        folder: name of its folder, `<number>-<32 random hex digits>`; half of these are of the store.
         cause: how it began.
         begin_time_us: when; for people. Microseconds since the epoch of Unix.
         base: files of its base.
@@ -92,7 +94,7 @@ def next_epoch(
 
     Args:
         parent: the epoch that the store continues; None: the store had no journal.
-        random_hex: 32 hex digits, new for each attempt.
+        random_hex: see `tarn.journal.names.epoch_folder`.
         cause: how it begins.
         now_us: the time.
         newest: number of the newest epoch of the bucket, if it is not the parent: a restore goes back behind it.
@@ -102,8 +104,11 @@ def next_epoch(
     return Epoch(number, parent.number if parent else 0, folder, cause, now_us)
 
 
-async def begin_epoch(blocks: BlockStore, namespace: str, epoch: Epoch) -> None:
+async def begin_epoch(blocks: BlockStore, namespace: str, epoch: Epoch) -> Epoch:
     """Begins an epoch. All files of its base must have been written. May be repeated if the answer was lost.
+
+    Returns:
+        What has begun: this one, or that of another attempt of the same store, which came before.
 
     Raises:
         TarnError: FAILED_PRECONDITION, PRECONDITION_FAILED: another store has begun an epoch of this number.
@@ -118,7 +123,10 @@ async def begin_epoch(blocks: BlockStore, namespace: str, epoch: Epoch) -> None:
         await blocks.put(key, body)
     except BlockExistsError as error:
         other = await _read(blocks, namespace, epoch.number)
-        raise _taken(namespace, epoch, other) from error
+        if epoch_store(other.folder) != epoch_store(epoch.folder):
+            raise _taken(namespace, epoch, other) from error
+        return other
+    return epoch
 
 
 async def newest_epoch(blocks: ReadBlocks, namespace: str) -> Epoch | None:
@@ -136,7 +144,7 @@ async def newest_epoch(blocks: ReadBlocks, namespace: str) -> Epoch | None:
 
 
 async def require_newest(blocks: ReadBlocks, namespace: str, epoch: Epoch) -> None:
-    """Does nothing if an epoch is the newest one. A drain calls it before each pass.
+    """Does nothing if an epoch is the newest one.
 
     Raises:
         TarnError: FAILED_PRECONDITION, PRECONDITION_FAILED: another one is, or it has not begun.
@@ -173,6 +181,6 @@ def _taken(namespace: str, ours: Epoch, newest: Epoch | None) -> TarnError:
     found = "none" if newest is None else f"{newest.folder}, begun by {newest.cause.value}"
     text = (
         f"the journal of {namespace} has the newest epoch {found}, and this store has {ours.folder}: another store "
-        "continues this bucket; stop one of them (docs/design/journal.md)"
+        "continues this bucket. Stop one of them (docs/operate/disaster.md); then repeat a rebuild that was refused so"
     )
     return TarnError(Kind.FAILED_PRECONDITION, Reason.PRECONDITION_FAILED, text, path=EPOCHS)

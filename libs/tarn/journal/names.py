@@ -29,6 +29,7 @@ __all__ = [
     "epoch_folder",
     "epoch_number",
     "epoch_path",
+    "epoch_store",
     "folder_number",
     "manifest_day",
     "manifest_path",
@@ -74,12 +75,18 @@ def epoch_folder(number: int, random_hex: str) -> str:
 
     Args:
         number: of the epoch.
-        random_hex: 32 hex digits, new for each attempt to begin an epoch.
+        random_hex: 32 hex digits: 16 of the store, the same in all of its attempts (`epoch_store`), and 16 that are new
+            for each attempt.
     """
     folder = f"{_checked(number, NUMBER_MAX):010d}-{random_hex}"
     if not _EPOCH_FOLDER.fullmatch(folder):
         raise _invalid(f"{random_hex[:80]!a} is not 32 hex digits")
     return folder
+
+
+def epoch_store(folder: str) -> str:
+    """The 16 hex digits of a folder's name that all attempts of one store to begin this epoch share, and no others."""
+    return folder[11:27]
 
 
 def folder_number(path: str) -> int | None:

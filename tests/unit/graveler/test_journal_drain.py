@@ -800,6 +800,31 @@ async def test_blocks_are_deleted_only_after_a_full_pass(lake: Lake, bucket: Buc
         await drain.before_deletion(repository, lake.clock.monotonic())
 
 
+async def test_no_block_is_deleted_when_a_rebuild_has_followed_during_the_pass(
+    lake: Lake, bucket: Bucket
+) -> None:
+    """The rebuild does not read the file: it may name the block. The next pass finds that before it writes one."""
+    drain, namespace = drain_of(lake), lake.repository.storage_namespace
+    await lake.put("a", 1)
+    await drain.round()
+    await lake.put("a", 2)
+    mine = await newest_epoch(bucket.blocks, namespace)
+    rebuilt = next_epoch(mine, "f" * 32, EpochCause.REBUILD, lake.clock.now_us())
+    files = len(await bucket.paths(".parquet"))
+
+    async def follow() -> None:
+        await begin_epoch(bucket.blocks, namespace, rebuilt)
+
+    bucket.beside = follow
+    ended_at = lake.clock.monotonic()
+    lake.clock.advance(1)
+    for _ in range(2):
+        with pytest.raises(TarnError, match="another store") as raised:
+            await drain.before_deletion(lake.repository, ended_at)
+        assert raised.value.kind is Kind.FAILED_PRECONDITION
+        assert len(await bucket.paths(".parquet")) == files + 1
+
+
 async def test_a_sweep_begins_after_a_full_pass(lake: Lake, bucket: Bucket) -> None:
     """It is refused while the bucket takes no files; its mark is not."""
     handler = CollectionHandler(lake.graveler)

@@ -24,6 +24,7 @@ from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId
 from tarn.core.levels import Feature, FeatureGate
+from tarn.journal.epochs import Epoch, require_newest
 from tarn.kv.drop_records import Drop
 from tarn.kv.journal_records import DrainRecord, decode_drain, encode_drain
 from tarn.kv.keys import InstallationKeys, RepositoryKeys, after_prefix
@@ -245,12 +246,15 @@ class Drain:
                 error=error.message,
             )
 
-    async def drain(self, place: JournalPlace, *, is_full: bool = False) -> None:
+    async def drain(self, place: JournalPlace, *, is_full: bool = False) -> Epoch | None:
         """Drains a repository: what was acknowledged before this call is in the bucket on return.
 
         Args:
             place: the repository.
             is_full: reads all events, whatever earlier passes have read.
+
+        Returns:
+            The epoch of its files; None: no replica writes events.
 
         Raises:
             TarnError: FAILED_PRECONDITION: its journal is of another store. UNAVAILABLE: some replicas may not write
@@ -258,16 +262,18 @@ class Drain:
         """
         if not self._is_ready():
             if not self._features.allows(Feature.JOURNAL):
-                return  # no replica writes events, and no epoch has begun
+                return None  # no replica writes events, and no epoch has begun
             text = f"the journal begins {_LEVEL_SECONDS:.0f} s after the feature level was raised; try again then"
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
         self._records.begin(self.progress.record.first_hour)
-        await self._pass(place, self._branches(place), {}, is_full=is_full)
+        return await self._pass(place, self._branches(place), {}, is_full=is_full)
 
     async def before_deletion(self, repository: Repository | None, ended_at: float) -> None:
         """Returns when the events that ended references to blocks are in the bucket, so that these may be deleted.
 
-        Otherwise a rebuild would name a block that is gone.
+        Otherwise a rebuild would name a block that is gone. The store may be one that was lost, and that a rebuild has
+        followed: so its epoch must still be the newest one when the files are there. Then the rebuild finds them, as it
+        looks for files again when its own epoch has begun (`tarn.journal.source.require_unchanged`).
 
         Args:
             repository: of the blocks; None: the events belong to no repository.
@@ -281,7 +287,8 @@ class Drain:
         if full_at is not None and full_at > ended_at:
             return
         began_at = self._clock.monotonic()
-        await self.drain(place, is_full=True)
+        if (epoch := await self.drain(place, is_full=True)) is not None:
+            await require_newest(self._blocks, place.namespace, epoch)
         self._full.put(place.root, began_at)
 
     async def _places(self) -> AsyncIterator[JournalPlace]:
@@ -390,7 +397,7 @@ class Drain:
         *,
         has_records: bool = True,
         is_full: bool = False,
-    ) -> None:
+    ) -> Epoch:
         async with self._journals.lock(place.root):
             epoch = await self._epochs.current(place)
             passes = self._journals.passes.pop(place.root, None)
@@ -416,6 +423,7 @@ class Drain:
                     reason=error.reason,
                     error=error.message,
                 )
+            return epoch
 
     # ---- the record
 

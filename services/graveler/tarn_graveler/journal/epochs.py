@@ -4,16 +4,22 @@ An epoch begins with its base: all that the store holds of the repository. Nothi
 the epoch has begun, so all later changes are events that are still in the store, and the base needs no moment of its
 own. Its rows have order 0, less than that of every event.
 
-The row of the store is written first, so two replicas never begin two epochs: an attempt that is taken over has the
-lower number, and counts no more. A store that is filled with the rows of another one gets a row that lets it begin an
-epoch of its own. A new store has none: where the bucket has an epoch already, it may stand in the place of a store that
-was lost, and its epoch would hide all that a rebuild needs. So it begins none.
+The row of the store is written first, and names the folder of the attempt. Half of the digits of that folder are of
+the store, as long as it has the row. An attempt that is taken over keeps them, and its number. Only one file of a
+number can be, so two replicas never begin two epochs, and whichever attempt is first counts: its base is whole,
+because the row was there from before it was read until now. A file of this number with other digits is of another
+store. A number is one more than that of the epoch which this store may follow, and is never raised: so it follows none
+that came meanwhile.
+
+A store that is filled with the rows of another one gets a row that lets it begin an epoch of its own. A new store has
+none: where the bucket has an epoch already, it may stand in the place of a store that was lost, and its epoch would
+hide all that a rebuild needs. So it begins none.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncIterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
@@ -26,6 +32,8 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId
 from tarn.journal.epochs import Epoch, EpochCause, begin_epoch, newest_epoch, next_epoch
 from tarn.journal.events import BASE_ID, BASE_OPERATION, BRANCHES, EventRow, table_of
+from tarn.journal.names import epoch_store
+from tarn.journal.source import JournalSource, require_unchanged
 from tarn.journal.writing import write_base
 from tarn.kv.journal_records import EpochRecord, decode_epoch, encode_epoch, let_follow
 from tarn.kv.keys import (
@@ -90,39 +98,45 @@ class Epochs:
         row = self._row(place.root)
         record = await row.read(settle=True)
         newest = await newest_epoch(self._blocks, place.namespace)
+        number = newest.number if newest is not None else 0
         if record is None or record.may_follow:
             is_shared = place.root == self._keys.installation_id
             if newest is not None and record is None and is_shared:
                 raise _unknown_store(place, newest)
-            return await self._begin(place, row, record, newest.number if newest else 0)
-        if newest is not None and (newest.number, newest.folder) == (record.number, record.folder):
-            if not record.has_begun:  # by an attempt whose answer was lost
-                await self._move(row, record, replace(record, has_begun=True))
+            return await self._begin(place, row, record, number)
+        if newest is not None and _is_ours(record, newest):
+            if not record.has_begun:
+                # Its attempt lost the answer, or was taken over meanwhile.
+                await self._note_begun(row, newest)
             return newest
-        if record.has_begun or (newest is not None and newest.number >= record.number):
+        if record.has_begun or record.number != number + 1:
             found = "none" if newest is None else f"{newest.number} in folder {newest.folder}"
             text = (
                 f"the journal of {place.namespace} is of another store: its newest epoch is {found}, and this store "
                 f"continues {record.number} in folder {record.folder}. Stop one of the two stores"
             )
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.PRECONDITION_FAILED, text)
-        return await self._begin(place, row, record, record.number)
+        return await self._begin(place, row, record, number)
 
-    async def begin(self, place: JournalPlace, source: Epoch) -> Epoch:
-        """Begins the epoch of a store that was rebuilt from another epoch. It goes behind the newest one of the bucket.
+    async def begin(self, place: JournalPlace, source: JournalSource) -> Epoch:
+        """Begins the epoch of a store that was rebuilt: the next one after that which was the newest for the rebuild.
+
+        Then it looks at the files of that one again. A process of the lost store deletes a block only if its epoch is
+        the newest one after its file was written: so that file is found here, or nothing is deleted.
 
         Args:
             place: the repository.
-            source: the epoch of which the store was made.
+            source: of which the store was made.
 
         Raises:
-            TarnError: FAILED_PRECONDITION: another store has begun an epoch meanwhile; errors of the stores.
+            TarnError: FAILED_PRECONDITION: another store has begun an epoch, or has written files, since the rebuild
+                began: it must not be used. Errors of the stores.
         """
         row = self._row(place.root)
         record = await row.read(settle=True)
-        newest = await newest_epoch(self._blocks, place.namespace)
-        number = max(record.number if record else 0, newest.number if newest else 0)
-        return await self._begin(place, row, record, number, source)
+        epoch = await self._begin(place, row, record, source.newest.number, source.epoch)
+        await require_unchanged(self._blocks, place.namespace, source)
+        return epoch
 
     def _row(self, root: str) -> Register[EpochRecord | None]:
         key, what = self._keys.epoch(root), f"the epoch of the journal of {root}"
@@ -136,8 +150,13 @@ class Epochs:
         number: int,
         source: Epoch | None = None,
     ) -> Epoch:
-        """Begins the epoch after `number`; `source`: the one of which the store was rebuilt."""
+        """Begins the epoch after `number`; `source`: the one of which the store was rebuilt.
+
+        An attempt of a rebuild has digits of its own: the tokens of another one have other names, and so has its base.
+        """
         chance = self._ids.nonce().hex()
+        if source is None and before is not None and not before.may_follow:
+            chance = epoch_store(before.folder) + chance[16:]
         cause = EpochCause.ENABLED if source is None else EpochCause.REBUILD
         epoch = next_epoch(source, chance, cause, self._clock.now_us(), newest=number)
         record = EpochRecord(epoch.number, epoch.folder)
@@ -145,21 +164,31 @@ class Epochs:
         base = await write_base(self._blocks, place.namespace, epoch.folder, self._base(place.root))
         if number and source is None and not base:
             raise _unknown_store(place, epoch)
-        # If it is lost, the base may lack what the store held before.
-        await self._move(row, record, record)
+        # If the row went meanwhile, the base may lack what the store held before.
+        _require_attempt(await row.read(settle=True), epoch)
         epoch = msgspec.structs.replace(epoch, base=base)
-        await begin_epoch(self._blocks, place.namespace, epoch)
-        await self._move(row, record, replace(record, has_begun=True))
+        epoch = await begin_epoch(self._blocks, place.namespace, epoch)
+        await self._note_begun(row, epoch)
         _log.info("epoch of the journal begun", namespace=place.namespace, epoch=epoch.number)
         return epoch
+
+    async def _note_begun(self, row: Register[EpochRecord | None], epoch: Epoch) -> None:
+        """Notes which attempt of this store has begun; nothing is drained before."""
+        begun = EpochRecord(epoch.number, epoch.folder, has_begun=True)
+
+        def decide(found: EpochRecord | None) -> EpochRecord:
+            if found != begun:
+                _require_attempt(found, epoch)
+            return begun
+
+        await row.change(decide)
 
     async def _move(
         self, row: Register[EpochRecord | None], before: EpochRecord | None, after: EpochRecord
     ) -> None:
         def decide(found: EpochRecord | None) -> EpochRecord:
             if found not in (before, after):
-                text = "another replica begins the epoch of this journal"
-                raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
+                raise _other_replica()
             return after
 
         await row.change(decide)
@@ -239,6 +268,29 @@ class Epochs:
 
 def _base_row(branch: str, token: str, key: str, payload: bytes) -> EventRow:
     return EventRow(BASE_ID, branch, token, 0, 0, b"", b"", BASE_OPERATION, key, payload, b"")
+
+
+def _is_ours(record: EpochRecord, epoch: Epoch) -> bool:
+    """Whether an epoch is the one that the store continues, or an attempt of this store has begun it."""
+    if record.has_begun:
+        return (record.number, record.folder) == (epoch.number, epoch.folder)
+    return _is_attempt(record, epoch)
+
+
+def _is_attempt(record: EpochRecord, epoch: Epoch) -> bool:
+    is_same_store = epoch_store(record.folder) == epoch_store(epoch.folder)
+    return record.number == epoch.number and is_same_store
+
+
+def _require_attempt(record: EpochRecord | None, epoch: Epoch) -> None:
+    """Does nothing if the row still is that of this store's attempts to begin an epoch, and none has begun it."""
+    if record is None or record.has_begun or not _is_attempt(record, epoch):
+        raise _other_replica()
+
+
+def _other_replica() -> TarnError:
+    text = "another replica begins the epoch of this journal"
+    return TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
 
 
 def _unknown_store(place: JournalPlace, newest: Epoch) -> TarnError:

@@ -14,7 +14,7 @@ from typing import Final
 from tarn.collection.owners import note_owner
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, RepositoryId
-from tarn.journal.source import source_epoch
+from tarn.journal.source import find_source
 from tarn.kv.drop_records import Drop
 from tarn.kv.paging import rows_of
 from tarn.kv.port import Kv, Partition, Row
@@ -56,7 +56,7 @@ async def add_repository(
             branch. NOT_FOUND: there is no journal. CORRUPT: its base is damaged. Errors of the stores. Nobody sees the
             repository after any of these.
     """
-    await source_epoch(tools.blocks, storage_namespace)  # before anything is claimed
+    await find_source(tools.blocks, storage_namespace)  # before anything is claimed
     if (bare := await _bare(repositories, name, storage_namespace)) is not None:
         await _show(repositories, bare)
         told = "it was complete already: its report was that of an earlier attempt"
@@ -92,7 +92,7 @@ async def _filled(tools: Rebuilder, store: Kv, repository: Repository) -> Rebuil
     await note_owner(tools.blocks, repository.storage_namespace, name, uid)
     epochs = Epochs(store, tools.keys, tools.blocks, tools.clock, tools.ids)
     place = JournalPlace(keys.root, repository.storage_namespace)
-    await epochs.begin(place, rebuilt.epoch)
+    await epochs.begin(place, rebuilt.source)
     return rebuilt
 
 

@@ -2,7 +2,7 @@
 
 So a rebuild that dies before the copy has written nothing but listings that no record names. From the copy on, the
 target is closed (`tarn.kv.fence`) until all of it was compared and each journal has a new epoch in the bucket; the same
-command again continues. An epoch that a dead attempt began is not read (`source_epoch`).
+command again continues. An epoch that a dead attempt began is not read (`find_source`).
 """
 
 from __future__ import annotations
@@ -45,7 +45,8 @@ async def fill_installation(
 
     Raises:
         TarnError: as `rebuild_installation`, before anything was written. As `tarn.snapshot.store.fill`.
-            FAILED_PRECONDITION: another store continues the journal meanwhile; the target stays closed.
+            FAILED_PRECONDITION: another store continues the journal meanwhile, or has written files; the target stays
+            closed.
     """
     fence, _ = await read_fence(target.kv, target.installation_id)
     if fence is None:  # before the work; `fill` looks again

@@ -7,8 +7,8 @@ from typing import Final
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId
-from tarn.journal.epochs import Epoch
 from tarn.journal.replay import StagedRows
+from tarn.journal.source import JournalSource
 from tarn.kv.auth_records import decode_credential
 from tarn.kv.drop_records import encode_drop
 from tarn.kv.keys import AuthKeys, InstallationKeys
@@ -40,11 +40,11 @@ class RebuiltStore:
 
     Attributes:
         report: for people.
-        places: the journals that go on, each with the epoch that was read.
+        places: the journals that go on, each with what was read.
     """
 
     report: RebuildReport = field(default_factory=RebuildReport)
-    places: list[tuple[JournalPlace, Epoch]] = field(default_factory=list)
+    places: list[tuple[JournalPlace, JournalSource]] = field(default_factory=list)
 
 
 async def rebuild_installation(tools: Rebuilder, journal_namespace: str) -> RebuiltStore:
@@ -91,7 +91,7 @@ class _Work:
         namespace = self.shared.storage_namespace
         ready = self.tools.ready.get(namespace)
         async with replayed(self.tools.blocks, namespace, None, ready) as found:
-            self.shared.epoch = found.epoch.number
+            self.shared.epoch = found.source.epoch.number
             self.shared.drained_until_us = found.report.drained_until_us
             self.shared.files, self.shared.events = found.report.files, found.report.events
             self.shared.problems += found.report.lines()
@@ -102,7 +102,7 @@ class _Work:
                 except TarnError as error:
                     self.shared.problems.append(unreadable(each.key, error))
             place = JournalPlace(self.tools.keys.installation_id, namespace)
-            self.result.places.append((place, found.epoch))
+            self.result.places.append((place, found.source))
         self.report.shared = self.shared
 
     def require_all_ready(self) -> None:
@@ -184,7 +184,7 @@ class _Work:
                 await self.tools.kv.drop_partition(partition)  # of a temporary store
             return
         self.report.repositories.append(done.report)
-        self.result.places.append((JournalPlace(keys.root, namespace), done.epoch))
+        self.result.places.append((JournalPlace(keys.root, namespace), done.source))
         self._tell_views(name, done)
         self.looks |= done.looks
         self.newest_us = max(self.newest_us, done.newest_us)

@@ -22,10 +22,10 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange
 from tarn.core.ids import BranchId, MetarangeId, TokenId
 from tarn.core.moments import iso_seconds
-from tarn.journal.epochs import Epoch
 from tarn.journal.events import BRANCHES
 from tarn.journal.replay import Record, StagedRows
 from tarn.journal.replayed import BuiltListing, ReplayedJournal
+from tarn.journal.source import JournalSource
 from tarn.kv.collection_records import decode_collection, encode_collection
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.port import Kv, Partition, Row
@@ -70,14 +70,14 @@ class RebuiltRepository:
 
     Attributes:
         report: for people.
-        epoch: that was read.
+        source: that was read.
         looks: that its records need in the drop list (`tarn.snapshot.installation.looks`).
         newest_us: when a head last changed, as far as the records tell; Unix microseconds.
         lost_branches: those whose records cannot be read.
     """
 
     report: RepositoryReport
-    epoch: Epoch
+    source: JournalSource
     looks: Looks = field(default_factory=dict)
     newest_us: int = 0
     lost_branches: frozenset[BranchId] = frozenset()
@@ -148,8 +148,8 @@ class _Work:
         namespace = self.repository.storage_namespace
         ready = self.tools.ready.get(namespace)
         async with replayed(self.tools.blocks, namespace, self._take, ready) as found:
-            epoch = found.epoch
-            self.report.epoch = epoch.number
+            source = found.source
+            self.report.epoch = source.epoch.number
             self.report.drained_until_us = found.report.drained_until_us
             self.report.files, self.report.events = found.report.files, found.report.events
             self.report.problems += found.report.lines()
@@ -167,7 +167,7 @@ class _Work:
         self.report.branches = len(self.branches)
         looks = looks_of(self.keys, self.repository.repository_id, self.branches, self.with_reflog)
         newest_us = max((each.head_time_us for each in self.branches.values()), default=0)
-        return RebuiltRepository(self.report, epoch, looks, newest_us, frozenset(self.lost.why))
+        return RebuiltRepository(self.report, source, looks, newest_us, frozenset(self.lost.why))
 
     # ---- records
 

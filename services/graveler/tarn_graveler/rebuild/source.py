@@ -17,7 +17,7 @@ from tarn.journal.epochs import Epoch
 from tarn.journal.reading import EpochReader
 from tarn.journal.replay import Record, Replay, StagedRows, record_of
 from tarn.journal.replayed import BuiltListing, ReplayedJournal
-from tarn.journal.source import entries_in, files_digest, source_epoch
+from tarn.journal.source import JournalSource, entries_in, files_digest, find_source
 from tarn.kv.records import decode_head_change
 
 __all__ = ["Replayed", "replayed"]
@@ -30,7 +30,7 @@ class Replayed:
     """An epoch.
 
     Attributes:
-        epoch: which one.
+        source: which one.
         report: what was read and what is missing.
         results: as `Replay.results` yields them.
         unreadable: how many records of a branch, also former ones, cannot be read, by its name; counted with `take`
@@ -38,7 +38,7 @@ class Replayed:
         listings: by branch, uncommitted rows that were folded already; `results` has no such rows then.
     """
 
-    epoch: Epoch
+    source: JournalSource
     report: Report
     results: Iterator[Record | StagedRows]
     unreadable: Mapping[str, int]
@@ -61,10 +61,11 @@ async def replayed(
         ready: the result of a job, taken instead of a replay; None: there is none.
 
     Raises:
-        TarnError: as `source_epoch`; CORRUPT: the base is damaged; EXHAUSTED: the temporary folder is full;
+        TarnError: as `find_source`; CORRUPT: the base is damaged; EXHAUSTED: the temporary folder is full;
             INVALID: `ready` was made of other files.
     """
-    epoch = await source_epoch(blocks, namespace)
+    source = await find_source(blocks, namespace)
+    epoch = source.epoch
     accounts = Accounts(epoch.number, epoch.begin_time_us)
     reader = EpochReader(blocks, namespace, epoch, accounts)
     unreadable: Counter[str] = Counter()
@@ -75,7 +76,7 @@ async def replayed(
                 take(branch, (decode_head_change(entry),))
             unreadable.update(dict(ready.unreadable))
         listings = {each.branch_id: each for each in ready.listings}
-        yield Replayed(epoch, ready.report, _records(ready), unreadable, listings)
+        yield Replayed(source, ready.report, _records(ready), unreadable, listings)
         return
     with (
         tempfile.TemporaryDirectory(prefix="tarn-rebuild-") as name,
@@ -91,7 +92,7 @@ async def replayed(
                                 unreadable[branch] += 1
                             else:
                                 take(branch, entries)
-        yield Replayed(epoch, accounts.report(), replay.results(), unreadable)
+        yield Replayed(source, accounts.report(), replay.results(), unreadable)
 
 
 async def _check(ready: ReplayedJournal, namespace: str, epoch: Epoch, reader: EpochReader) -> None:
