@@ -163,7 +163,8 @@ def sweep(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
         named = {value_of(store.contents), RELEASE, store.listing}
         for value in lake.written - lake.deleted - named:
             pc = "pass" if rules.has("file before") else "again"
-            after = lake._replace(marked=lake.marked | {value}) if value < 0 else lake
+            # What is marked was old.
+            after = lake._replace(young=lake.young - {value})
             yield f"marks {value}", after, me._replace(pc=pc, value=value)
     elif me.pc == "pass":
         yield from _begin_pass(lake, me)
@@ -173,11 +174,26 @@ def sweep(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
         yield "writes its file", _with_file(lake, me), me._replace(pc="again")
     elif me.pc == "again" and rules.has("look again"):
         yield from _look_again(lake, me, rules)
+    elif me.pc in {"again", "delete", "send"} and me.value < 0:
+        yield from _sweep_listing(lake, me)
     elif me.pc in {"again", "delete"}:
         yield _deleted(lake, me.value, me._replace(pc="more", value=0))
     else:
         for value in set(me.contents) - lake.deleted - {value_of(me.contents), RELEASE}:
             yield _deleted(lake, value, me.ends())
+
+
+def _sweep_listing(lake: LakeState, me: Local) -> Iterator[Step]:
+    """Looks whether a listing is young, and soon afterwards deletes it, or does not."""
+    if me.pc == "send":
+        after = lake._replace(sent=lake.sent - {me.value})
+        yield "was too slow, and deletes nothing", after, me.ends()
+        yield _deleted(after, me.value, me.ends())
+    elif me.value in lake.young:
+        yield f"finds {me.value} young", lake, me.ends()
+    else:
+        after = lake._replace(sent=lake.sent | {me.value})
+        yield f"finds {me.value} old", after, me._replace(pc="send")
 
 
 def _deleted(lake: LakeState, value: int, me: Local) -> Step:
@@ -294,20 +310,10 @@ def rebuild(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
         yield from _fill(lake, me, rules)
     elif me.pc == "begin epoch":
         yield from _begin_rebuilt(lake, me, rules)
-    elif me.pc == "list":
-        at = me.newest if rules.has("newest's files") else me.value
-        epoch = lake.epoch(at)
-        assert epoch is not None
-        if epoch.files == me.files:
-            yield f"finds the same files in epoch {at}", lake, me._replace(pc="marks")
-        else:
-            yield f"finds other files in epoch {at}, and does not open", lake, me.ends()
-    elif me.pc == "marks" and rules.has("marks") and lake.stores[me.store].listing in lake.marked:
-        yield "finds its listing marked, and does not open", lake, me.ends()
-    elif me.pc == "marks":
-        yield "reads the marks", lake, me._replace(pc="open")
-    else:
+    elif me.pc == "open":
         yield from _open(lake, me, rules)
+    else:
+        yield from _look_at_bucket(lake, me, rules)
 
 
 def _fill(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
@@ -315,10 +321,18 @@ def _fill(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
     listing = listing_of(me.contents)
     made = Store(me.contents, is_open=False, is_held=rules.has("held"), listing=listing)
     at = len(lake.stores)
-    after = lake.with_store(at, made)
-    after = after._replace(written=lake.written | {listing}, deleted=lake.deleted - {listing})
+    after = _built(lake.with_store(at, made), listing)
     pc = "begin epoch" if rules.has("opens last") else "open"
     yield f"fills store {at}", after, me._replace(pc=pc, store=at)
+
+
+def _built(lake: LakeState, listing: int) -> LakeState:
+    """Writes a listing, or makes the one that is there young."""
+    return lake._replace(
+        written=lake.written | {listing},
+        deleted=lake.deleted - {listing},
+        young=lake.young | {listing},
+    )
 
 
 def _begin_rebuilt(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
@@ -329,13 +343,33 @@ def _begin_rebuilt(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[
         return
     epoch = Epoch(number, me.store, me.number, me.value, me.contents)
     after = lake.with_epoch(epoch)
-    pc = "list" if rules.has("list again") else "marks"
+    pc = "list" if rules.has("list again") else "renew"
     if not rules.has("opens last"):
         pc = "end"
         row = EpochRow(number, me.number, has_begun=True)
         after = after.with_store(me.store, after.stores[me.store]._replace(row=row))
     mine = me.ends() if pc == "end" else me._replace(pc=pc, due=lake.due)
     yield f"begins epoch {number}", after, mine
+
+
+def _look_at_bucket(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
+    """Looks, after the epoch has begun, what the processes of the lost store have done meanwhile."""
+    listing = lake.stores[me.store].listing
+    if me.pc == "list":
+        at = me.newest if rules.has("newest's files") else me.value
+        epoch = lake.epoch(at)
+        assert epoch is not None
+        if epoch.files == me.files:
+            pc = "renew" if rules.has("listings again") else "open"
+            yield f"finds the same files in epoch {at}", lake, me._replace(pc=pc)
+        else:
+            yield f"finds other files in epoch {at}, and does not open", lake, me.ends()
+    elif me.pc == "renew":
+        yield "writes its listing again", _built(lake, listing), me._replace(pc="wait")
+    elif listing in lake.deleted:
+        yield "finds its listing gone, and does not open", lake, me.ends()
+    elif listing not in lake.sent:
+        yield "has waited, and finds its listing", lake, me._replace(pc="open")
 
 
 def _open(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
@@ -441,7 +475,7 @@ MISSED_BY: dict[str, tuple[Scenario, str]] = {
     "file before": (_DELETES, "dangling"),
     "list again": (_DELETES, "lost"),
     "newest's files": (_TWICE, "lost"),
-    "marks": (("drained", "sweep 0", "rebuild", "rebuild"), "dangling"),
+    "listings again": (("drained", "sweep 0", "rebuild", "rebuild"), "dangling"),
     "opens last": (_DELETES, "dangling"),
     "held": (_REBUILT_DELETES, "dangling"),
     "release is an event": (_REBUILT_DELETES, "dangling"),

@@ -45,7 +45,7 @@ REBUILD_GUARDS = {
     "file before": "blocks are deleted only if what ended their references is in a file",
     "list again": "a rebuild lists the files again after it has begun its epoch, and opens only if there are no others",
     "newest's files": "these are the files of the epoch that was the newest as it began, also if it read another one",
-    "marks": "it opens only if no mark of a sweep names a listing that it has built",
+    "listings again": "then it writes its listings again, and opens only if no sweep has deleted them a while later",
     "opens last": "the rebuilt store opens after its epoch has begun",
     # The rebuilt store.
     "held": "the collections of a rebuilt store are held until a person releases them",
@@ -119,7 +119,9 @@ class LakeState(NamedTuple):
         epochs: by number.
         written: blocks: all writes, and below 0 listings.
         deleted: those that were deleted.
-        marked: listings that a sweep has found unreferenced; its file is in the bucket.
+        young: listings that were written again since a sweep has marked them.
+        sent: listings that a sweep has found old, and is about to delete. It does so within seconds, or not at all
+            (`tarn.collection.deleting`).
         shown: contents that some store had.
         due: acknowledged writes that came into a file while its epoch was the newest.
         lost: stores in whose place a rebuilt one has opened.
@@ -130,7 +132,8 @@ class LakeState(NamedTuple):
     epochs: tuple[Epoch, ...]
     written: frozenset[int] = frozenset()
     deleted: frozenset[int] = frozenset()
-    marked: frozenset[int] = frozenset()
+    young: frozenset[int] = frozenset()
+    sent: frozenset[int] = frozenset()
     shown: frozenset[Contents] = frozenset()
     due: frozenset[int] = frozenset()
     lost: frozenset[int] = frozenset()
