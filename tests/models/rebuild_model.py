@@ -208,7 +208,8 @@ def begin(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
     """A replica of a store whose epoch has not begun begins one, or takes over an attempt (`Epochs.current`)."""
     if me.pc == "begin":
         row = lake.stores[me.at].row
-        if row is None and rules.has("new store"):
+        guard = "new repository" if lake.stores[me.at].contents else "new store"
+        if row is None and rules.has(guard):
             yield "is refused: its store is new", lake, me.ends()
         elif row is not None and row.has_begun:
             yield "finds its epoch begun", lake, me.ends()
@@ -275,7 +276,7 @@ def _publish(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
         if me.at in lake.lost:
             text = f"hidden: store {me.at}, which was lost, begins epoch {epoch.number}"
             after = after._replace(broken=text)
-        elif lake.stores[me.at].contents:  # a person filled it: what it holds counts
+        elif lake.stores[me.at].is_restored:  # as a person wanted it: what it holds counts
             after = after._replace(due=frozenset(me.contents))
         yield f"begins epoch {epoch.number}", after, me._replace(pc="begun", contents=())
     elif there.store == me.at:
@@ -414,7 +415,7 @@ _STARTS: dict[str, LakeState] = {
     ),
     # Store 0 was restored from a backup, which is older than the epoch of the store before it.
     "restored": LakeState(
-        (Store((1,), EpochRow(follows=1)),),
+        (Store((1,), EpochRow(follows=1), is_restored=True),),
         (Epoch(1, NOBODY, base=(1, 2)),),
         written=frozenset((1, 2)),
         shown=frozenset(((1,), (1, 2))),
@@ -439,7 +440,7 @@ HOLDS: tuple[Scenario, ...] = (
     ("restored", "begin 0", "begin 0", "rebuild"),
     ("restored", "begin 0", "put 0", "sweep 0", "rebuild"),
     ("restored", "begin 0", "put 0", "drain 0", "rebuild", "put 1", "drain 1"),
-    ("empty", "begin 1", "rebuild", "put 2", "drain 2"),
+    ("empty", "put 1", "begin 1", "rebuild", "put 2", "drain 2"),
 )
 """Scenarios in which every promise holds with all guards on."""
 
@@ -466,6 +467,7 @@ MISSED_BY: dict[str, tuple[Scenario, str]] = {
     "one number": (_TAKES_OVER, "chain"),
     "store's half": ((*_TAKES_OVER, "put 0", "drain 0"), "both"),
     "new store": (("empty", "begin 1", "rebuild"), "lost"),
+    "new repository": (("empty", "put 1", "begin 1", "rebuild"), "lost"),
     "follows one": (_BEGINS, "hidden"),
     "newest alone": (("drained", "put 0", "drain 0", "rebuild", "put 1", "drain 1"), "invented"),
     "empty epoch": (_DELETES, "lost"),

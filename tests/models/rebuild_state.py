@@ -34,6 +34,7 @@ REBUILD_GUARDS = {
     "one number": "all attempts of a store to begin an epoch have one number, the next one after that which it follows",
     "store's half": "a store knows an epoch as its own by the half of the folder's name that its attempts share",
     "new store": "a store without a row of its epoch begins none where the bucket has one",
+    "new repository": "neither does one in which a repository was made anew, for the journal of that repository",
     "follows one": "a store that was filled follows the epoch that was the newest then, and no later one",
     # What a rebuild reads.
     "newest alone": "a rebuild reads the files of one epoch, and of no other",
@@ -78,6 +79,7 @@ class Store(NamedTuple):
         is_open: whether it answers.
         is_held: whether its collections are held.
         listing: that it was rebuilt with; 0: none.
+        is_restored: whether a person filled it with a backup, so that what the epoch before had is not missed.
     """
 
     contents: Contents = ()
@@ -85,6 +87,7 @@ class Store(NamedTuple):
     is_open: bool = True
     is_held: bool = False
     listing: int = 0
+    is_restored: bool = False
 
 
 class Epoch(NamedTuple):

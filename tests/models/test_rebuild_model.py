@@ -86,8 +86,8 @@ REACHED: dict[str, tuple[Scenario, Callable[[LakeState], bool]]] = {
         ),
     ),
     "replicas on an empty store are refused, and the rebuild opens": (
-        ("empty", "begin 1", "rebuild", "put 2", "drain 2"),
-        lambda lake: opened(lake) == {1, 2} and lake.epochs[-1].contents == (1, 5),
+        ("empty", "put 1", "begin 1", "rebuild", "put 2", "drain 2"),
+        lambda lake: opened(lake) == {1, 2} and lake.epochs[-1].contents == (1, 6),
     ),
 }
 
