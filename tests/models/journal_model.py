@@ -18,7 +18,7 @@ Promises in every state, if the store were lost now:
     python -m tests.models.journal_model GUARD      one guard off, with its trace
 
 Not modelled: several keys, pages of a scan, replicas of Cassandra, rule 2's readers (`branch_model` has those), files
-that are lost or damaged.
+that are lost or damaged; epochs, and stores beside each other (`rebuild_model` has those).
 """
 
 # ruff: noqa: T201 - it is a command
@@ -428,6 +428,45 @@ def restore(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
     yield "fills a new store from it", after.seen(), me.ends()
 
 
+def rebuild(lake: StoreState, me: Local, rules: Rules) -> Iterator[Step]:
+    """The store is lost and rebuilt in its own place, so that processes which live through this go on in the new one.
+
+    What a rebuild does beside a lost store that goes on is the part of `rebuild_model`.
+    """
+    if me.pc == "begin":
+        told = lake.told[-1]
+        yield "reads the bucket", lake, me._replace(pc="fill", rows=told.rows, changes=told.changes)
+        return
+    if (me.rows, me.changes) != lake.told[-1][:2]:
+        yield "finds other files, begins again", lake, Local(me.kind, me.number)
+        return
+    last, value = rules.read(lake)
+    if last.record is None or value is None:
+        yield "finds no branch", lake, me.ends()
+        return
+    head, token = last.record.head, len(lake.rows)
+    rows: tuple[Row | None, ...] = (None,) * (token + 1)
+    if not rules.has("new token"):
+        rows, token = rows[:-1], last.record.staging
+    sealed = () if rules.has("flattened") else last.record.sealed
+    record = Record(token, sealed, head, None if value == head else value)
+    change = Change(last.life, last.sequence + 1, record)
+    kept = {event.value for event in me.rows if (event.value, event.token) in lake.homes}
+    after = lake.excuses()
+    after = after._replace(
+        change=change,
+        rows=rows,
+        events=frozenset(),
+        waiting=frozenset(),
+        registered=frozenset((token,)),
+        dropped=frozenset(),
+        told=(*lake.told, Told(frozenset(), frozenset((change,)))),
+        excused=after.excused - (kept - lake.excused),
+        kept=frozenset(kept),
+    )
+    yield f"fills a new store with {value}", after.seen(), me.ends()
+
+
 # ---- exploring
 
 _PROCESSES: dict[str, Callable[[StoreState, Local, Rules], Iterator[Step]]] = {
@@ -439,6 +478,7 @@ _PROCESSES: dict[str, Callable[[StoreState, Local, Rules], Iterator[Step]]] = {
     "remake": remake,
     "drain": drain,
     "restore": restore,
+    "rebuild": rebuild,
 }
 
 HOLDS: tuple[Scenario, ...] = (
@@ -452,6 +492,8 @@ HOLDS: tuple[Scenario, ...] = (
     ("put", "reset", "sweep", "drain"),
     ("put", "then put", "commit", "sweep", "drain"),
     ("put", "restore", "then put", "drain"),
+    ("put", "rebuild", "then put", "drain"),
+    ("put", "commit", "rebuild", "drain"),
 )
 """Scenarios in which every promise holds with all guards on."""
 
@@ -466,6 +508,10 @@ LONG: tuple[Scenario, ...] = (
     ("put", "commit", "compact", "drain", "drain"),
     ("put", "commit", "reset", "drain", "drain"),
     ("put", "commit", "restore", "put", "drain"),
+    ("put", "then put", "commit", "rebuild", "drain"),
+    ("put", "compact", "rebuild", "then put", "drain"),
+    ("put", "reset", "rebuild", "put", "drain"),
+    ("put", "commit", "sweep", "rebuild", "drain"),
 )
 """Larger scenarios, explored as far as a bound."""
 
@@ -495,6 +541,8 @@ MISSED_BY: dict[str, tuple[Scenario, str]] = {
     "epoch": (("put", "commit", "restore", "drain"), "differs"),
     "base": (("put", "then put", "then put", "then restore", "then put", "drain"), "differs"),
     "new names": (("put", "commit", "restore", "drain"), "differs"),
+    "new token": (("put", "commit", "rebuild", "drain"), "lost"),
+    "flattened": (("put", "commit", "rebuild", "drain"), "lost"),
 }
 """For each guard a scenario that detects its absence, and the promise that is broken first."""
 

@@ -39,6 +39,8 @@ JOURNAL_GUARDS = {
     "epoch": "a rebuild reads the files of the newest epoch only",
     "base": "an epoch begins with all that the store then holds, with the orders of that store",
     "new names": "a restored store has other tokens than the store before it",
+    "new token": "a rebuilt branch has a token that no store had before",
+    "flattened": "a rebuilt branch has no sealed tokens: what they had is in its listing",
 }
 
 
@@ -129,6 +131,7 @@ class StoreState(NamedTuple):
         acked: acknowledged writes.
         homes: the token in which each was acknowledged.
         excused: writes that a reset, a deletion or a restore may have taken.
+        kept: acknowledged writes that were in the bucket when the store was rebuilt from it.
     """
 
     change: Change = Change(0, 0, Record())
@@ -146,6 +149,7 @@ class StoreState(NamedTuple):
     acked: frozenset[int] = frozenset()
     homes: frozenset[tuple[int, int]] = frozenset()
     excused: frozenset[int] = frozenset()
+    kept: frozenset[int] = frozenset()
 
     @property
     def record(self) -> Record | None:
@@ -205,6 +209,11 @@ class Rules:
 
     def rebuilt(self, lake: StoreState) -> tuple[int, int | None]:
         """The life and the value that a rebuild from the bucket gives; it reads nothing else."""
+        last, value = self.read(lake)
+        return last.life, value
+
+    def read(self, lake: StoreState) -> tuple[Change, int | None]:
+        """The newest record of the branch in the bucket, and the value of the key in that branch."""
         told = lake.told[-1]
         if not self.has("epoch"):
             changes = frozenset[Change]().union(*(each.changes for each in lake.told))
@@ -218,7 +227,7 @@ class Rules:
         if told.newest is not None:
             last = told.newest
         if last.record is None:
-            return last.life, None
+            return last, None
         tokens: tuple[int, ...] = last.record.tokens
         if not self.has("last record"):
             named = {t for each in told.changes if each.record for t in each.record.tokens}
@@ -234,7 +243,7 @@ class Rules:
         else:
             layers = (self._newest({e for e in rows if e.token == token}) for token in tokens)
             found = next((event for event in layers if event is not None), None)
-        return last.life, last.record.beneath if found is None else found.value
+        return last, last.record.beneath if found is None else found.value
 
     def _newest(self, events: set[Event]) -> Event | None:
         sign = 1 if self.has("ties") else -1
@@ -261,7 +270,7 @@ class Rules:
         for write, before in lake.began:
             if write not in lake.acked - lake.excused:
                 continue
-            there = any(
+            there = write in lake.kept or any(
                 (event.value, event.token) in lake.homes
                 for event in told.rows
                 if event.value == write

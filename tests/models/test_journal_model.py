@@ -66,6 +66,10 @@ REACHED: dict[str, tuple[Scenario, Callable[[StoreState], bool]]] = {
         ("put", "restore", "then put", "drain"),
         lambda lake: len(lake.told) == 2 and told(lake, 3) and 3 in lake.acked,
     ),
+    "a write is acknowledged by the rebuilt store, and drained": (
+        ("put", "rebuild", "then put", "drain"),
+        lambda lake: len(lake.told) == 2 and lake.kept == {1} and told(lake, 3) and 3 in lake.acked,
+    ),
     "a holder of the store that was lost writes its file later": (
         ("put", "restore", "drain", "drain"),
         lambda lake: len(lake.told) == 2 and bool(lake.told[0].rows) and not lake.acked,
