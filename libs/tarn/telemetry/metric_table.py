@@ -391,6 +391,13 @@ TABLE: Final = (
         of="graveler",
     ),
     _gauge(
+        "journal.damaged",
+        "",
+        "Branches that the last passes of this replica could not read: their events stay in the store, and nothing of "
+        "their repositories is deleted (docs/operate/journal.md).",
+        of="graveler",
+    ),
+    _gauge(
         "online.waiting",
         "",
         "Replaced objects whose blocks wait to be deleted online (docs/operate/gc.md).",

@@ -49,6 +49,7 @@ def register_replica(
     drained = DrainProgress() if graveler.drain is None else graveler.drain.progress
     meters.sample("journal.lag", lambda: drained.greatest_lag_us(clock.now_us()) / 1_000_000)
     meters.sample("journal.failed", lambda: drained.failed_passes)
+    meters.sample("journal.damaged", lambda: sum(drained.damaged.values()))
     queue = None if graveler.online is None else graveler.online.queue
     meters.sample("online.waiting", lambda: 0 if queue is None else len(queue))
     for outcome in OUTCOMES:

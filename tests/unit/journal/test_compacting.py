@@ -252,6 +252,26 @@ async def test_a_token_stays_while_the_newest_record_that_is_there_names_it(
     assert told.branches["main"].is_stale
 
 
+async def test_a_damaged_branch_stays_told_until_a_pass_can_read_it(journal: Journal) -> None:
+    """Also when a compaction has replaced the pass that says so; a pass without damage has nothing more in its file."""
+    _, writer = await committed(journal)
+    sound = await journal.read()
+    damaged = BranchPass("main", 5, ["t1"], damage="why " * 100)
+    (path,) = await write(writer, 5 * HOUR, [], damaged)
+    assert b'"damage":"why why' in await journal.blocks.read(BlockKey(LAKE, path))
+    before = await journal.read()
+    assert (before[0], before[1].is_whole, sound[1].is_whole) == (sound[0], False, True)
+    (line,) = before[1].lines()
+    assert "branch main was damaged in the store (why why" in line
+    assert len(line) < 400
+    assert await journal.compact(keep_us=0)
+    assert list((await journal.read())[1].lines()) == [line]
+    today = journal.clock.now_us()
+    (path,) = await write(writer, today, [], BranchPass("main", 5, ["t1"]))
+    assert b"damage" not in await journal.blocks.read(BlockKey(LAKE, path))
+    assert (await journal.read())[1].is_whole
+
+
 async def test_the_tokens_of_a_branch_that_cannot_be_read_stay(journal: Journal) -> None:
     """All of them: an older record that can be read does not say which ones the newest names. Other branches' go."""
     _, writer = await committed(journal)
@@ -262,7 +282,7 @@ async def test_the_tokens_of_a_branch_that_cannot_be_read_stay(journal: Journal)
         record(MAIN, b"\xff damaged", 9),
     ]
     await write(writer, 5 * HOUR, rows, other, BranchPass("main", 9, ["t1"]))
-    state, report = await journal.read()
+    state, _ = await journal.read()
     assert state[1] == {}, "the older record of main is not taken for its newest one"
     erased = [bytes(32)]  # so that a run has something to do
     done = await journal.compact(keep_us=0, erased=erased)

@@ -4,7 +4,8 @@ There are two ways to a pass. The *round* reads every branch of every repository
 never far behind. Before the cleaner drops a token, the *last scan* reads it and its branch. Rounds have a lease, which
 avoids double work; nothing depends on it.
 
-A repository whose bucket refuses files, or whose row is damaged, does not stop the others; its tokens stay.
+A repository whose bucket refuses files does not stop the others, nor does a branch whose row is damaged; its tokens
+stay.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ _BEHIND_MAX: Final = 1_000
 """Repositories that are told one by one to be behind; with more, all count as behind."""
 _FULL_MAX: Final = 10_000
 """Repositories whose last full pass is remembered."""
+_NAMED_MAX: Final = 20
+"""Damaged branches of a repository that the log names."""
 _PAGE: Final = 500
 _REPOSITORIES: Final = InstallationKeys.repository("")
 
@@ -62,11 +65,13 @@ class DrainProgress:
         record: the newest one that was read or written.
         failed_passes: passes of this replica that ended with an error.
         last_scans: tokens whose last scan this replica has made.
+        damaged: number of branches that the last passes of this replica could not read, by `RepositoryKeys.root`.
     """
 
     record: DrainRecord = field(default_factory=DrainRecord)
     failed_passes: int = 0
     last_scans: int = 0
+    damaged: dict[str, int] = field(default_factory=dict)
 
     def lag_us(self, root: str, now_us: int) -> int:
         """How old the oldest change of a repository may be that is not in the bucket; 0 before the first look."""
@@ -195,6 +200,9 @@ class Drain:
                 await self._write_manifests(place)
             await self._renew()
         self._journals.keep(roots)
+        self.progress.damaged = {
+            root: count for root, count in self.progress.damaged.items() if root in roots
+        }
         await self._records.finish(await self._records.of_dead(changed.difference(roots)))
         until_us = begin_us
         if len(behind) > _BEHIND_MAX:
@@ -254,7 +262,7 @@ class Drain:
 
         Raises:
             TarnError: FAILED_PRECONDITION: its journal is of another store. UNAVAILABLE: some replicas may not write
-                events yet. CORRUPT; errors of the stores.
+                events yet. CORRUPT: some branches are damaged; the others are drained. Errors of the stores.
         """
         if not self._is_ready():
             if not self._features.allows(Feature.JOURNAL):
@@ -262,7 +270,13 @@ class Drain:
             text = f"the journal begins {_LEVEL_SECONDS:.0f} s after the feature level was raised; try again then"
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
         self._records.begin(self.progress.record.first_hour)
-        await self._pass(place, self._branches(place), {}, is_full=is_full)
+        passes = await self._pass(place, self._branches(place), {}, is_full=is_full)
+        if damaged := passes.damaged:
+            text = (
+                f"some events of {place.namespace} are not in the bucket, because {_damage_text(damaged)}: "
+                "nothing that needs them may be deleted; run `tarn fsck`"
+            )
+            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
 
     async def before_deletion(self, repository: Repository | None, ended_at: float) -> None:
         """Returns when the events that ended references to blocks are in the bucket, so that these may be deleted.
@@ -344,7 +358,7 @@ class Drain:
         drained: list[Drop] = []
         for place, some in by_place.items():
             try:
-                await self._last_scans(place, some)
+                scanned = await self._last_scans(place, some)
             except TarnError as error:
                 self.progress.failed_passes += 1
                 _log.warning(
@@ -355,13 +369,14 @@ class Drain:
                     error=error.message,
                 )
             else:
-                drained += some
-                self.progress.last_scans += len(some)
+                drained += scanned
+                self.progress.last_scans += len(scanned)
         return drained
 
-    async def _last_scans(self, place: JournalPlace, drops: Sequence[Drop]) -> None:
+    async def _last_scans(self, place: JournalPlace, drops: Sequence[Drop]) -> Sequence[Drop]:
+        """Returns those whose branches could be read."""
         if await self._is_purged(place):
-            return
+            return drops
         # A token may be announced several times.
         found: dict[BranchId, dict[str, OverToken]] = {}
         for drop in sorted(drops, key=_token_id):
@@ -370,7 +385,12 @@ class Drain:
             found.setdefault(drop.journal.branch_id, {})[token.token_id] = token
         over = {branch_id: list(tokens.values()) for branch_id, tokens in found.items()}
         self._records.begin(self.progress.record.first_hour)
-        await self._pass(place, _each(sorted(over)), over, has_records=False)
+        passes = await self._pass(place, _each(sorted(over)), over, has_records=False)
+        return [
+            each
+            for each in drops
+            if each.journal and passes.has_drained(each.journal.branch_id, each.journal.token_id)
+        ]
 
     async def _is_purged(self, place: JournalPlace) -> bool:
         """Whether all data of a namespace are being deleted, or are deleted: a file would stay for ever."""
@@ -390,7 +410,7 @@ class Drain:
         *,
         has_records: bool = True,
         is_full: bool = False,
-    ) -> None:
+    ) -> RepositoryPasses:
         async with self._journals.lock(place.root):
             epoch = await self._epochs.current(place)
             passes = self._journals.passes.pop(place.root, None)
@@ -406,6 +426,7 @@ class Drain:
                 is_full=is_full,
             )
             self._journals.passes[place.root] = passes  # only without an error
+            self._tell_damaged(place, passes.damaged)
             try:
                 await self._records.finish(drained)
             except TarnError as error:
@@ -416,6 +437,21 @@ class Drain:
                     reason=error.reason,
                     error=error.message,
                 )
+
+            return passes
+
+    def _tell_damaged(self, place: JournalPlace, damaged: Mapping[BranchId, str]) -> None:
+        self.progress.damaged.pop(place.root, None)
+        if not damaged:
+            return
+        self.progress.damaged[place.root] = len(damaged)
+        _log.warning(
+            "branches are damaged in the store: their events stay there, and their tokens are not dropped",
+            namespace=place.namespace,
+            branches=sorted(damaged)[:_NAMED_MAX],
+            count=len(damaged),
+            error=_damage_text(damaged),
+        )
 
     # ---- the record
 
@@ -451,6 +487,12 @@ class Drain:
         )
         self.progress.record = await row.change(decide)
         return self.progress.record
+
+
+def _damage_text(damaged: Mapping[BranchId, str]) -> str:
+    name = min(damaged)
+    more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+    return f"branch {name} is damaged ({damaged[name]}){more}"
 
 
 def _token_id(drop: Drop) -> str:
