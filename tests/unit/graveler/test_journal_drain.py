@@ -892,6 +892,94 @@ async def test_writes_are_refused_when_the_files_are_far_behind(lake: Lake, buck
     await admission.object(lake.repository, 1)
 
 
+async def test_writes_are_refused_while_too_many_events_wait(
+    lake: Lake, other: Lake, bucket: Bucket, replicas: Replicas
+) -> None:
+    """On each replica, also a new one, and where the bucket takes no files only; deletes go on."""
+    drains = [drain_of(lake), drain_of(other)]
+    second = await create_repository(lake.graveler, "second")
+    bucket.closed = lake.repository.storage_namespace
+
+    async def rounds(seconds: float = 61) -> None:
+        for drain in drains:
+            await drain.round()
+        lake.clock.advance(seconds)
+        for drain in drains:
+            await drain.round()
+
+    await rounds()
+    assert drains[0].pressure.size > 0, "the records of the repositories"
+    for drain in drains:
+        drain.pressure.size_max = 50_000
+    await lake.put("a", 1)
+    await rounds()
+    for each in (lake, other):
+        await each.graveler.admission.object(lake.repository, 1)
+    for number in range(300):
+        await other.put(f"{number:03}", number)
+    assert drains[1].pressure.size < 50_000, "one replica alone does not wait for too much"
+    for number in range(300):
+        await lake.put(f"{number:03}", number)
+    await rounds()
+    assert drains[0].pressure.total > 50_000
+    assert abs(drains[0].pressure.total - drains[1].pressure.total) <= 2 * 50_000 // 256
+    async with replicas.replica() as graveler:
+        third = graveler.drain
+        assert third is not None
+        third.pressure.size_max = 50_000
+        await third.round()
+        assert third.pressure.size == 0
+        for admission in (each.admission for each in (lake.graveler, other.graveler, graveler)):
+            with pytest.raises(
+                TarnError, match=r"MiB of events wait .*journal\.undrained_max"
+            ) as raised:
+                await admission.object(lake.repository, 1)
+            about = raised.value.kind, raised.value.reason
+            assert about == (Kind.EXHAUSTED, Reason.JOURNAL_BEHIND)
+            await admission.object(second, 1)
+    assert await lake.delete("a") == [None]
+    bucket.closed = ""
+    await rounds()
+    await rounds()
+    for each in (lake, other):
+        await each.graveler.admission.object(lake.repository, 1)
+    lake.clock.advance(61)
+    await rounds()
+    assert [drain.pressure.total for drain in drains] == [0, 0]
+
+
+async def test_all_events_of_objects_and_records_are_counted(lake: Lake, bucket: Bucket) -> None:
+    """By the bytes of their keys and values in the store, whatever write they came by."""
+    pressure = drain_of(lake).pressure
+    packed = pack(Entry(5, 0, bytes(16), bytes(16), operation_id="op"))
+
+    async def stored() -> int:
+        found = [
+            await lake.kv.scan_companions(partition, b"", None, 1_000)
+            for partition in (*tokens, refs_of(lake), InstallationKeys("test").graveler)
+        ]
+        return sum(len(each.key) + len(each.value) for some in found for each in some)
+
+    tokens = [await lake.staging_rows()]
+    assert pressure.size == await stored() > 0
+    for work in (
+        lambda: lake.put("a", 1),
+        lambda: lake.delete("a", "b"),
+        lambda: lake.graveler.conditional.stage(lake.main, "new", packed, NEW),
+        lake.commit,
+        lambda: lake.put("c", 1),
+    ):
+        before = pressure.size
+        await work()
+        tokens += [each for each in [await lake.staging_rows()] if each not in tokens]
+        assert pressure.size > before
+        branch = (await lake.graveler.branches.fresh(lake.main)).branch
+        keys = lake.graveler.repositories.keys_of(lake.repository)
+        named = [keys.token(lake.main.branch_id, each) for each in branch.tokens]
+        tokens += [each for each in named if each not in tokens]
+        assert pressure.size == await stored()
+
+
 async def test_writes_leave_room_for_deletes_and_their_events(lake: Lake) -> None:
     """On the disk of the store, whatever the lag is."""
     drain, admission = drain_of(lake), lake.graveler.admission

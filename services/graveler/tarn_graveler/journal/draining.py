@@ -36,6 +36,7 @@ from tarn.kv.register import Register
 from tarn_graveler.journal.epochs import Epochs, JournalPlace
 from tarn_graveler.journal.manifests import Manifests
 from tarn_graveler.journal.passes import RepositoryPasses
+from tarn_graveler.journal.pressure import WAITS_US, Pressure
 from tarn_graveler.journal.records import RecordEvents
 from tarn_graveler.journal.scanning import OverToken, branch_ids
 
@@ -92,6 +93,8 @@ class DrainSettings:
         namespace: of the journal of what belongs to no repository.
         poll_seconds: pause between two rounds.
         lag_seconds_max: from which lag on a repository takes no writes.
+        undrained_max: bytes of undrained events of the installation from which on a repository that is behind takes no
+            writes.
         reserve: what writes leave free on the disk of the store, for deletes, commits and their events; None: its disk
             is not known.
     """
@@ -99,6 +102,7 @@ class DrainSettings:
     namespace: str
     poll_seconds: float = 10.0
     lag_seconds_max: float = 3_600.0
+    undrained_max: int = 4 << 30
     reserve: DiskReserve | None = None
 
 
@@ -132,9 +136,11 @@ class Drain:
         ids: makes the names of holders and folders.
         features: say whether replicas write events.
         settings: see there.
+        pressure: counts the undrained events; by default of none.
 
     Attributes:
         progress: for metrics and for the refusal of writes.
+        pressure: see there.
     """
 
     def __init__(
@@ -146,6 +152,7 @@ class Drain:
         ids: IdSource,
         features: FeatureGate,
         settings: DrainSettings,
+        pressure: Pressure | None = None,
     ) -> None:
         self._kv = kv
         self._keys = keys
@@ -163,6 +170,7 @@ class Drain:
         self._full: BoundedMap[str, float] = BoundedMap(_FULL_MAX)
         self._shared = JournalPlace(keys.installation_id, settings.namespace)
         self.progress = DrainProgress()
+        self.pressure = pressure or Pressure(clock, settings.undrained_max)
 
     async def run(self) -> None:
         """Drains until cancelled; logs errors and repeats."""
@@ -317,7 +325,10 @@ class Drain:
                 yield branch_id
 
     def require_drained(self, repository: Repository) -> None:
-        """Does nothing unless a repository takes no more writes: its files are far behind, or the store's disk is full.
+        """Does nothing unless a repository takes no more writes.
+
+        Its files are far behind; or they are behind at all, and too many events of the installation wait for the
+        bucket; or the disk of the store is known, and full.
 
         Raises:
             TarnError: EXHAUSTED, JOURNAL_BEHIND; UNAVAILABLE: the disk has no more than its reserve.
@@ -326,12 +337,19 @@ class Drain:
             self._settings.reserve.check(f"write to repository {repository.repository_id}")
         now_us = self._clock.now_us()
         lag_us = self.progress.lag_us(self.place_of(repository).root, now_us)
-        if lag_us <= self._settings.lag_seconds_max * 1_000_000:
+        pressure, why = self.pressure, ""
+        is_full = lag_us > WAITS_US and pressure.total > pressure.size_max
+        if lag_us <= self._settings.lag_seconds_max * 1_000_000 and not is_full:
             return
         name, seconds = repository.repository_id, lag_us // 1_000_000
+        if is_full:
+            why = (
+                f", and {pressure.total >> 20} MiB of events wait for buckets, more than {pressure.size_max >> 20} MiB "
+                "(journal.undrained_max)"
+            )
         text = (
-            f"repository {name} takes no writes now: its bucket has taken no files of the journal for {seconds} s. "
-            "Deletes go on. The log of graveler says why (docs/operate/journal.md); nothing was done"
+            f"repository {name} takes no writes now: its bucket has taken no files of the journal for {seconds} s"
+            f"{why}. Deletes go on. The log of graveler says why (docs/operate/journal.md); nothing was done"
         )
         raise TarnError(
             Kind.EXHAUSTED, Reason.JOURNAL_BEHIND, text, repository=name, seconds=str(seconds)
@@ -456,9 +474,11 @@ class Drain:
     # ---- the record
 
     async def _lease(self, now_us: int) -> bool:
-        """Takes the lease; returns False if another replica has it."""
+        """Takes the lease; returns False if another replica has it. Tells what this replica has written."""
 
         def decide(found: DrainRecord) -> DrainRecord:
+            self.pressure.learn(found, self._holder)
+            found = self.pressure.told(found, self._holder)
             if found.holder not in ("", self._holder) and now_us < found.lease_until_us:
                 return found
             until_us = found.drained_until_us or now_us  # nothing was acknowledged before the first
@@ -486,6 +506,7 @@ class Drain:
             "the record of the journal's drain",
         )
         self.progress.record = await row.change(decide)
+        self.pressure.learn(self.progress.record, self._holder)
         return self.progress.record
 
 
