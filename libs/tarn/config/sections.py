@@ -730,10 +730,17 @@ class Journal:
         "the journal for longer. Deletes go on.",
         Within(Sort.DURATION, "1m", "30d"),
     )
+    undrained_max_bytes: int = setting(
+        "4GiB",
+        "Events of all repositories that wait for their buckets, by the bytes of keys and values. With more, each "
+        "repository that is behind takes no writes, with 503 and the reason JOURNAL_BEHIND. Deletes go on. The store "
+        "needs some twice as much, on each node that has a copy, and room for what comes late and for deletes.",
+        Within(Sort.SIZE, "16MiB"),
+    )
     reserve_bytes: int = setting(
         "512MiB",
         "Space on the disk of the embedded metadata store that writes leave free with a journal, so that deletes and "
-        "commits still fit, with their events; at most a twentieth of the disk. Cassandra's disks are not looked at.",
+        "commits still fit, with their events; at most a twentieth of the disk. It looks at no disks of Cassandra.",
         Within(Sort.SIZE, "0"),
     )
     compact_interval_ms: int = setting(

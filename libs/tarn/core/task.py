@@ -165,6 +165,7 @@ class Task:
         failure: why it failed.
         request_row: SHA-256 of a long request, which the store keeps in a row of its own; else empty.
         result_row: the same for a long response.
+        session_key_id: access key id of the session key by which the start came; empty for a key pair.
         unknown_fields: fields of the record that only newer replicas know (`tarn.kv.unknown_fields`).
     """
 
@@ -192,6 +193,7 @@ class Task:
     failure: TaskFailure | None = None
     request_row: bytes = b""
     result_row: bytes = b""
+    session_key_id: str = ""
     unknown_fields: bytes = field(default=b"", compare=False, repr=False)
 
     @property

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import msgspec
 
-from tarn.journal.footer import Footer
+from tarn.core.moments import iso_seconds
+from tarn.journal.footer import BranchFooter, Footer
 from tarn.journal.names import PassName
 
 __all__ = [
@@ -63,12 +64,22 @@ class BranchAccount:
         found_order: greatest order of a record that is in the files; less than `seen_order`: that record is lost, and
             an older one is rebuilt. -1: none is.
         is_unsettled: its last pass met changes of the record to its end.
+        damaged_us: when the newest pass began that could not read its record or an event; 0: none. Such a pass does not
+            count for `drained_until_us`.
+        damage: why it could not.
     """
 
     drained_until_us: int = 0
     seen_order: int = 0
     found_order: int = -1
     is_unsettled: bool = False
+    damaged_us: int = 0
+    damage: str = ""
+
+    @property
+    def is_damaged(self) -> bool:
+        """Whether no later pass could read it."""
+        return 0 < self.damaged_us >= self.drained_until_us
 
     @property
     def is_stale(self) -> bool:
@@ -105,7 +116,9 @@ class Report:
     @property
     def is_whole(self) -> bool:
         """Whether all that was drained is there, as far as the files can tell."""
-        stale = any(each.is_stale or each.is_unsettled for each in self.branches.values())
+        stale = any(
+            each.is_stale or each.is_unsettled or each.is_damaged for each in self.branches.values()
+        )
         return not (self.missing or self.damaged or self.lost or stale)
 
     def lag_us(self, lost_us: int) -> int:
@@ -131,6 +144,14 @@ class Report:
                 )
             if branch.is_unsettled:
                 yield f"the last pass over branch {name} met changes to its end: it may show a row that was replaced"
+            if branch.is_damaged:
+                since = (
+                    iso_seconds(branch.drained_until_us) if branch.drained_until_us else "its begin"
+                )
+                yield (
+                    f"branch {name} was damaged in the store ({branch.damage}): changes of it after {since} may be "
+                    "missing, its last commits and uncommitted objects"
+                )
 
 
 class CountAccount(msgspec.Struct, frozen=True, array_like=True):
@@ -174,6 +195,7 @@ class KeptAccounts(msgspec.Struct, frozen=True):
         counts: sorted. Tokens whose rows were left out have none.
         branches: by name: when the last pass began, the greatest order of a record, whether that pass met changes to
             its end. As in `BranchAccount`.
+        damages: by name of a damaged branch: when the newest pass began that could not read it, and why.
         over: tokens that had their last scan, and whose rows are still there; sorted.
     """
 
@@ -182,6 +204,7 @@ class KeptAccounts(msgspec.Struct, frozen=True):
     counts: tuple[CountAccount, ...] = ()
     branches: dict[str, tuple[int, int, bool]] = {}
     over: tuple[OverToken, ...] = ()
+    damages: dict[str, tuple[int, str]] = {}
 
     def holds(self, name: PassName) -> bool:
         """Whether a file was read."""
@@ -241,13 +264,17 @@ class Accounts:
                 if token.is_over:
                     place = (each.branch, token.token_id)
                     self._over[place] = max(footer.begin_time_us, self._over.get(place, 0))
-            known = self._branches.get(each.branch, BranchAccount())
-            is_newest = footer.begin_time_us >= known.drained_until_us
-            self._branches[each.branch] = BranchAccount(
-                max(known.drained_until_us, footer.begin_time_us),
-                max(known.seen_order, each.order),
-                is_unsettled=each.is_unsettled if is_newest else known.is_unsettled,
-            )
+            self._add_branch(footer.begin_time_us, each)
+
+    def _add_branch(self, begin_us: int, told: BranchFooter) -> None:
+        known = self._branches.get(told.branch, BranchAccount())
+        known = replace(known, seen_order=max(known.seen_order, told.order))
+        if told.damage is not msgspec.UNSET:
+            if begin_us >= known.damaged_us:
+                known = replace(known, damaged_us=begin_us, damage=told.damage)
+        elif begin_us >= known.drained_until_us:
+            known = replace(known, drained_until_us=begin_us, is_unsettled=told.is_unsettled)
+        self._branches[told.branch] = known
 
     def _raise(self, holder: str, branch: str, token: str, count: int) -> None:
         key = (holder, branch, token)
@@ -278,7 +305,10 @@ class Accounts:
             key = (each.holder, each.branch, each.token)
             self._written[key], self._found[key] = each.written, each.found
         for name, (until_us, order, is_unsettled) in kept.branches.items():
-            self._branches[name] = BranchAccount(until_us, order, is_unsettled=is_unsettled)
+            damaged_us, damage = kept.damages.get(name, (0, ""))
+            self._branches[name] = BranchAccount(
+                until_us, order, is_unsettled=is_unsettled, damaged_us=damaged_us, damage=damage
+            )
         self._over = {(each.branch, each.token): each.since_us for each in kept.over}
 
     def kept(self, without: Collection[tuple[str, str]]) -> KeptAccounts:
@@ -302,7 +332,12 @@ class Accounts:
             if (pairs := self._pairs(holder, self._open[holder]))
         }
         over = tuple(each for each in self.over() if (each.branch, each.token) not in without)
-        return KeptAccounts(self._until_us, numbers, tuple(counts), branches, over)
+        damages = {
+            name: (each.damaged_us, each.damage)
+            for name, each in sorted(self._branches.items())
+            if each.is_damaged
+        }
+        return KeptAccounts(self._until_us, numbers, tuple(counts), branches, over, damages)
 
     def over(self) -> list[OverToken]:
         """Returns the tokens that had their last scan, sorted."""
@@ -331,12 +366,7 @@ class Accounts:
 
     def _branch(self, name: str) -> BranchAccount:
         known = self._branches.get(name, BranchAccount())
-        return BranchAccount(
-            known.drained_until_us,
-            known.seen_order,
-            self._found_orders.get(name, -1),
-            known.is_unsettled,
-        )
+        return replace(known, found_order=self._found_orders.get(name, -1))
 
     def _gaps(self) -> Iterator[MissingFiles]:
         for holder in sorted(self._numbers.keys() | self._ends.keys() | self._replaced.keys()):

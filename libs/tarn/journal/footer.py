@@ -10,6 +10,7 @@ from typing import Annotated, Final
 import msgspec
 
 __all__ = [
+    "DAMAGE_MAX",
     "FOOTER_BYTES_MAX",
     "FOOTER_KEY",
     "BranchFooter",
@@ -22,6 +23,8 @@ __all__ = [
 FOOTER_KEY: Final = b"tarn.journal"
 FOOTER_BYTES_MAX: Final = 512 << 10
 """Bytes of the JSON; some 3,000 branches. A drain writes a pass over more of them as several passes."""
+DAMAGE_MAX: Final = 200
+"""Characters of `BranchFooter.damage`."""
 _INT_MAX: Final = (1 << 63) - 1
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=_INT_MAX)]
@@ -54,12 +57,17 @@ class BranchFooter(msgspec.Struct, frozen=True):
         order: of the newest record that the pass saw, also if its event is in an earlier file; 0: it saw none.
         tokens: that the record names, newest first; those that it named earlier in the pass; those that are over.
         is_unsettled: the record changed in each of 16 passes: a rebuild may show rows that another row hid.
+        damage: why its record or one of its events cannot be read: later changes of it may be in no file. Absent
+            from the JSON of other branches.
     """
 
     branch: Annotated[str, msgspec.Meta(min_length=1, max_length=256)]
     order: _Count
     tokens: tuple[TokenFooter, ...] = ()
     is_unsettled: bool = False
+    damage: (
+        Annotated[str, msgspec.Meta(min_length=1, max_length=DAMAGE_MAX)] | msgspec.UnsetType
+    ) = msgspec.UNSET
 
 
 class PartFooter(msgspec.Struct, frozen=True):

@@ -14,7 +14,7 @@ from tarn.block.port import BlockKey, BlockStore
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.journal.epochs import BaseFile, Epoch
 from tarn.journal.files import FILE_ROWS, ROWS_BYTES_MAX, check_size, encode_base, encode_file
-from tarn.journal.footer import BranchFooter, Footer, PartFooter, TokenFooter
+from tarn.journal.footer import DAMAGE_MAX, BranchFooter, Footer, PartFooter, TokenFooter
 from tarn.journal.names import HOLDER, PassName, base_path, day_of
 
 __all__ = ["BranchPass", "JournalWriter", "pieces", "row_counts", "write_base"]
@@ -30,6 +30,7 @@ class BranchPass:
         tokens: ids of those that the record names, newest first, and of those that it named earlier in this pass.
         over: ids of tokens that were over when the pass began; they are not written about any more.
         is_unsettled: the record changed in each attempt.
+        damage: why its record or one of its events cannot be read; empty: nothing is damaged.
     """
 
     branch: str
@@ -37,6 +38,7 @@ class BranchPass:
     tokens: Sequence[str] = ()
     over: Sequence[str] = ()
     is_unsettled: bool = False
+    damage: str = ""
 
 
 class JournalWriter:
@@ -175,7 +177,9 @@ class JournalWriter:
                 key = (each.branch, token)
                 drained = self._drained[key] + counts[key]
                 tokens.append(TokenFooter(token, counts[key], drained, token in each.over))
-            found.append(BranchFooter(each.branch, each.order, tuple(tokens), each.is_unsettled))
+            damage = each.damage[:DAMAGE_MAX] or msgspec.UNSET
+            about = each.branch, each.order, tuple(tokens), each.is_unsettled
+            found.append(BranchFooter(*about, damage))
         known = {(each.branch, token.token_id) for each in found for token in each.tokens}
         known |= {(each.branch, "") for each in found} | {("", "")}
         if strange := counts.keys() - known:

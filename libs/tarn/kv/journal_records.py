@@ -14,6 +14,7 @@ from tarn_proto.store.v1 import journal_drain_pb2 as pb
 __all__ = [
     "DrainRecord",
     "EpochRecord",
+    "Undrained",
     "decode_drain",
     "decode_epoch",
     "encode_drain",
@@ -41,6 +42,21 @@ class EpochRecord:
 
 
 @dataclass(frozen=True, slots=True)
+class Undrained:
+    """Events of one process that may not be in the bucket.
+
+    Attributes:
+        holder: of the process; empty: of several.
+        size: bytes of their keys and values.
+        time_us: when it counted them, Unix microseconds.
+    """
+
+    holder: str
+    size: int
+    time_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class DrainRecord:
     """Who drains, and how far it has come.
 
@@ -51,6 +67,7 @@ class DrainRecord:
             bucket. Unix microseconds.
         behind: the same of the repositories whose last pass failed, by `RepositoryKeys.root`.
         first_hour: hours since 1970 before it have no registrations left.
+        undrained: what processes have written that may not be in the bucket.
     """
 
     holder: str = ""
@@ -58,6 +75,7 @@ class DrainRecord:
     drained_until_us: int = 0
     behind: Mapping[str, int] = field(default_factory=dict)
     first_hour: int = 0
+    undrained: tuple[Undrained, ...] = ()
 
     def of(self, root: str) -> int:
         """Until when a repository is drained, Unix microseconds."""
@@ -121,6 +139,10 @@ def encode_drain(drain: DrainRecord) -> bytes:
         drained_until_us=drain.drained_until_us,
         behind=behind,
         first_hour=drain.first_hour,
+        undrained=[
+            pb.JournalUndrained(holder=each.holder, size_bytes=each.size, time_us=each.time_us)
+            for each in drain.undrained
+        ],
     ).SerializeToString()
 
 
@@ -133,4 +155,7 @@ def decode_drain(value: bytes | None) -> DrainRecord:
     record = parse_record(pb.JournalDrainRecord(), value or b"")
     behind = {each.root: each.drained_until_us for each in record.behind}
     times = record.lease_until_us, record.drained_until_us
-    return DrainRecord(record.holder, *times, behind, record.first_hour)
+    undrained = tuple(
+        Undrained(each.holder, each.size_bytes, each.time_us) for each in record.undrained
+    )
+    return DrainRecord(record.holder, *times, behind, record.first_hour, undrained)

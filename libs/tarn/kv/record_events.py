@@ -8,7 +8,7 @@ Reads, and writes of rows that are no records, go to the store as if it were not
 
 from __future__ import annotations
 
-from collections.abc import Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
@@ -32,7 +32,7 @@ from tarn.kv.port import (
     ReadsTogether,
     Row,
 )
-from tarn.kv.record_kinds import Place, RecordKind, kind_of, place_of
+from tarn.kv.record_kinds import Place, RecordKind, kind_of, place_of, root_of
 from tarn.kv.records import decode_branch, is_pending_branch
 from tarn.kv.register import REGISTER_TRIES
 from tarn.kv.registrations import Registration, Registrations, new_event_id
@@ -115,12 +115,21 @@ class JournaledKv:
         clock: for the times of events.
         ids: random bits of ids.
         features: says from which feature level of the store on there are events.
+        count: is told of the events of objects and records before they are written: the root of their repository
+            (`RepositoryKeys.root`) or the installation, and the bytes of their keys and values.
     """
 
     def __init__(
-        self, kv: Kv, installation_id: str, clock: Clock, ids: IdSource, features: FeatureGate
+        self,
+        kv: Kv,
+        installation_id: str,
+        clock: Clock,
+        ids: IdSource,
+        features: FeatureGate,
+        count: Callable[[str, int], None] | None = None,
     ) -> None:
         self._kv = kv
+        self._count = count
         self._installation_id = installation_id
         self._clock = clock
         self._ids = ids
@@ -146,6 +155,8 @@ class JournaledKv:
         """See `Kv.set_many`. Only the partitions of commits and reflogs have records that are written so."""
         place = self._place(partition)
         if place is None:
+            if self._count is not None:
+                self._count_events(partition, [row for each in groups for row in each.companions])
             return self._kv.set_many(partition, groups)
         return self._set_groups(partition, place, groups)
 
@@ -167,6 +178,7 @@ class JournaledKv:
                 await self._register(registrations)
             except TarnError as error:
                 return [error] * len(groups)
+        self._count_events(partition, [row for each in told for row in each.companions])
         return await self._kv.set_many(partition, told)
 
     def set_if(
@@ -181,6 +193,7 @@ class JournaledKv:
         """See `Kv.set_if`. UNAVAILABLE also if the event cannot be registered: then nothing was written."""
         kind = self._kind(partition, key)
         if kind is None:
+            self._count_events(partition, companions)
             return self._kv.set_if(partition, key, value, predicate, companions=companions)
         return self._set_record(partition, kind, (key, value), predicate, companions)
 
@@ -196,6 +209,7 @@ class JournaledKv:
         registration, event = self._event(partition, kind, key, value, predicate)
         await self._register([registration])
         beside = (*companions, event)
+        self._count_events(partition, beside)
         return await self._kv.set_if(partition, key, value, predicate, companions=beside)
 
     def delete_if(
@@ -209,6 +223,7 @@ class JournaledKv:
         """See `Kv.delete_if`; as `set_if`."""
         kind = self._kind(partition, key)
         if kind is None:
+            self._count_events(partition, companions)
             return self._kv.delete_if(partition, key, predicate, companions=companions)
         return self._delete_record(partition, kind, key, predicate, companions)
 
@@ -222,7 +237,9 @@ class JournaledKv:
     ) -> None:
         registration, event = self._event(partition, kind, key, None, predicate)
         await self._register([registration])
-        await self._kv.delete_if(partition, key, predicate, companions=(*companions, event))
+        beside = (*companions, event)
+        self._count_events(partition, beside)
+        await self._kv.delete_if(partition, key, predicate, companions=beside)
 
     def delete_many(self, partition: Partition, keys: Sequence[bytes]) -> Coroutine[Any, Any, None]:
         """See `Kv.delete_many`. Records are removed one by one, each with its event.
@@ -251,6 +268,11 @@ class JournaledKv:
                 await self._delete_record(partition, kind, key, found.predicate)
                 return
         raise OutcomeUnknownError(f"{key!r} changed {REGISTER_TRIES} times during its removal")
+
+    def _count_events(self, partition: Partition, events: Sequence[Row]) -> None:
+        if self._count is not None and events:
+            root = root_of(self._installation_id, partition.name)
+            self._count(root, sum([len(key) + len(value) for key, value in events]))
 
     def _place(self, partition: Partition) -> Place | None:
         place = place_of(self._installation_id, partition.name)

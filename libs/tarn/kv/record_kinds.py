@@ -266,14 +266,14 @@ def place_of(installation_id: str, name: str) -> Place | None:
 
 
 def root_of(installation_id: str, name: str) -> str:
-    """Returns the root of the repository whose records a partition holds; of other records, the installation.
+    """Returns the root of the repository whose records or objects a partition holds; of others, the installation.
 
     Args:
         installation_id: of the store's caller.
         name: of the partition.
     """
-    if place_of(installation_id, name) in _OF_REPOSITORIES:
-        return "/".join(name.split("/")[:2])
+    if ":" in name or place_of(installation_id, name) in _OF_REPOSITORIES:
+        return "/".join(name.split("/", 2)[:2])
     return installation_id
 
 

@@ -39,6 +39,7 @@ def encode_task(task: Task) -> bytes:
         result=task.result,
         request_row=task.request_row,
         result_row=task.result_row,
+        session_key_id=task.session_key_id,
     )
     if (failure := task.failure) is not None:
         record.error.kind = failure.kind.value
@@ -86,6 +87,7 @@ def decode_task(value: bytes) -> Task:
         result=record.result,
         request_row=record.request_row,
         result_row=record.result_row,
+        session_key_id=record.session_key_id,
         failure=failure,
         unknown_fields=unknown_of(record),
     )

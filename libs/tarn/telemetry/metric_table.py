@@ -391,6 +391,26 @@ TABLE: Final = (
         of="graveler",
     ),
     _gauge(
+        "journal.undrained",
+        "By",
+        "Events of the installation that may not be in the bucket yet, by the bytes of keys and values, as this "
+        "replica knows.",
+        of="graveler",
+    ),
+    _gauge(
+        "journal.undrained.limit",
+        "By",
+        "`journal.undrained_max`; 0 without a journal.",
+        of="graveler",
+    ),
+    _gauge(
+        "journal.damaged",
+        "",
+        "Branches that the last passes of this replica could not read: their events stay in the store, and nothing of "
+        "their repositories is deleted (docs/operate/journal.md).",
+        of="graveler",
+    ),
+    _gauge(
         "online.waiting",
         "",
         "Replaced objects whose blocks wait to be deleted online (docs/operate/gc.md).",

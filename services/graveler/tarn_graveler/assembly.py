@@ -52,6 +52,7 @@ from tarn_graveler.guards.drops import DropDelay, Drops
 from tarn_graveler.guards.fences import Fences
 from tarn_graveler.iterators.opening import Iterators
 from tarn_graveler.journal.draining import Drain, DrainSettings
+from tarn_graveler.journal.pressure import Pressure
 from tarn_graveler.reads.coverage import ReadObjects
 from tarn_graveler.reads.journal import ReadJournal
 from tarn_graveler.records.branches import Branches
@@ -124,6 +125,7 @@ class GravelerSettings:
         journal_namespace: where the journal of what belongs to no repository is; empty: a place of its own below
             `namespace_prefix`.
         journal_lag_seconds_max: from which lag of its journal on a repository takes no writes.
+        journal_undrained_max: bytes of undrained events from which on repositories that are behind take no writes.
         store_folder: of the embedded store; None: it is another one, whose disk is not looked at.
         journal_reserve_bytes: what writes leave free on the disk of `store_folder`.
     """
@@ -145,6 +147,7 @@ class GravelerSettings:
     drain_poll_seconds: float = 10.0
     journal_namespace: str = ""
     journal_lag_seconds_max: float = 3_600.0
+    journal_undrained_max: int = 4 << 30
     store_folder: Path | None = None
     journal_reserve_bytes: int = 0
 
@@ -158,7 +161,11 @@ class GravelerSettings:
             setting = "journal.reserve"
             reserve = DiskReserve.of_folder(self.store_folder, self.journal_reserve_bytes, setting)
         return DrainSettings(
-            namespace, self.drain_poll_seconds, self.journal_lag_seconds_max, reserve
+            namespace,
+            self.drain_poll_seconds,
+            self.journal_lag_seconds_max,
+            self.journal_undrained_max,
+            reserve,
         )
 
     @property
@@ -288,9 +295,14 @@ def assemble(
     One long function: it lists all parts in the order of the floors, and each gets only parts above it in the list.
     """
     # The drain's own writes are no changes of records.
-    keys, limits, store = InstallationKeys(settings.installation_id), settings.collection, kv
+    keys, limits, store, pressure = (
+        InstallationKeys(settings.installation_id),
+        settings.collection,
+        kv,
+        Pressure(clock, settings.journal_undrained_max),
+    )
     if settings.keeps_events:
-        kv = JournaledKv(kv, settings.installation_id, clock, ids, features)
+        kv = JournaledKv(kv, settings.installation_id, clock, ids, features, pressure.add)
     builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
     # --- records
     repositories = Repositories(kv, keys, clock, ids, settings.namespace_prefix)
@@ -311,7 +323,7 @@ def assemble(
     )
     # --- journal and graph
     drain = (
-        Drain(store, keys, blocks, clock, ids, features, settings.drain)
+        Drain(store, keys, blocks, clock, ids, features, settings.drain, pressure)
         if settings.keeps_events
         else None
     )

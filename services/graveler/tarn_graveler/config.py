@@ -37,6 +37,7 @@ def settings_of(config: Config) -> GravelerSettings:
         drain_poll_seconds=config.journal.interval_ms / 1000,
         journal_namespace=config.journal.namespace,
         journal_lag_seconds_max=config.journal.lag_max_ms / 1000,
+        journal_undrained_max=config.journal.undrained_max_bytes,
         store_folder=_store_folder(config),
         journal_reserve_bytes=config.journal.reserve_bytes,
     )

@@ -13,6 +13,7 @@ from tarn_graveler.branch.private_rows import ReplacedRows
 from tarn_graveler.collection.online_deletion import OUTCOMES
 from tarn_graveler.heavy.builder import ProcessBuilder
 from tarn_graveler.journal.draining import DrainProgress
+from tarn_graveler.journal.pressure import Pressure
 from tarn_graveler.reads.journal import OUTCOMES as READ_OUTCOMES
 from tarn_graveler.reads.journal import ReadJournal
 
@@ -49,6 +50,10 @@ def register_replica(
     drained = DrainProgress() if graveler.drain is None else graveler.drain.progress
     meters.sample("journal.lag", lambda: drained.greatest_lag_us(clock.now_us()) / 1_000_000)
     meters.sample("journal.failed", lambda: drained.failed_passes)
+    pressure = Pressure(clock, 0) if graveler.drain is None else graveler.drain.pressure
+    meters.sample("journal.undrained", lambda: pressure.total)
+    meters.sample("journal.undrained.limit", lambda: pressure.size_max)
+    meters.sample("journal.damaged", lambda: sum(drained.damaged.values()))
     queue = None if graveler.online is None else graveler.online.queue
     meters.sample("online.waiting", lambda: 0 if queue is None else len(queue))
     for outcome in OUTCOMES:

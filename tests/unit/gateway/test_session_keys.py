@@ -19,6 +19,7 @@ import pytest
 from botocore.config import Config
 from botocore.exceptions import ClientError
 from graveler_service import Service, reason_of, running_service
+from lake_tasks import done
 from tests.support.clock import ManualClock, SeededIds
 from tests.support.record_events import record_events
 
@@ -39,7 +40,8 @@ from tarn_proto.auth.v1.session_key_service_pb2 import (
     CreateSessionKeyResponse,
     Permission,
 )
-from tarn_proto.store.v1.journal_pb2 import JournalEvent
+from tarn_proto.graveler.v1.commit_service_pb2 import CreateCommitRequest
+from tarn_proto.store.v1.journal_pb2 import JOURNAL_OPERATION_COMMIT, JournalEvent
 
 pytestmark = pytest.mark.timeout(60)
 MAIN = "repository/lake/branch/main/object/"
@@ -197,12 +199,19 @@ async def test_events_say_by_which_session_key_a_request_came(world: World) -> N
     branch = (await service.replica.branches.fresh(BranchName(repository, BranchId("main")))).branch
     staged = await kv.scan_companions(keys.token(BranchId("main"), branch.staging), b"", None, 100)
     of_objects = [JournalEvent.FromString(each.value) for each in staged]
-    await service.graveler.create_branch(await world.logged_in(made), "lake", "mine", "main")
-    told = record_events(kv, registrations, hours, clock.now_us())
-    of_branch = [each.event async for each in told if each.event.key == "branches/mine"]
+    caller = await world.logged_in(made)
+    await service.graveler.create_branch(caller, "lake", "mine", "main")
+    # As a task, in a run of its own.
+    wish = CreateCommitRequest(repository_id="lake", branch_id="main", message="a")
+    task = await service.graveler.start_commit(caller, wish)
+    await done(service, task.task_id)
+    told = [each.event async for each in record_events(kv, registrations, hours, clock.now_us())]
+    of_branch = [each for each in told if each.key == "branches/mine"]
+    of_task = [each for each in told if each.operation == JOURNAL_OPERATION_COMMIT]
 
     session = made.session_key.access_key_id.encode()
     assert {each.session_uid for each in of_branch} == {session}
+    assert [(each.key, each.session_uid) for each in of_task] == [("branches/main", session)]
     by: dict[bytes, dict[int, str]] = {}
     for each in of_objects:
         by.setdefault(each.session_uid, {})[each.operation] = each.key.partition("-")[0]
@@ -213,7 +222,7 @@ async def test_events_say_by_which_session_key_a_request_came(world: World) -> N
     assert set(by[session]) == set(by[b""]), "each kind of operation"
     assert len(by[session]) == 4
     secrets = (made.secret_access_key.encode(), made.session_token.encode())
-    for each in of_objects + of_branch:
+    for each in of_objects + of_branch + of_task:
         assert each.user_uid == root.user_uid
         assert not any(secret in each.SerializeToString() for secret in secrets)
 

@@ -14,6 +14,7 @@ import pytest
 from lake import Lake, Replicas, Running, create_repository, ended, entry, reached
 from lake_upload import seal_main
 from permits import permit_for
+from structlog.testing import capture_logs
 from tests.support.drained_files import Files, read_files
 
 from tarn.block.local import LocalBlockStore, open_local
@@ -28,9 +29,10 @@ from tarn.journal.days import read_manifest
 from tarn.journal.epochs import EpochCause, begin_epoch, newest_epoch, next_epoch
 from tarn.kv.drop_records import Drop
 from tarn.kv.embedded import open_embedded
-from tarn.kv.keys import InstallationKeys, RepositoryKeys
-from tarn.kv.port import COMPANION_KEYS, CompanionName, Partition
+from tarn.kv.keys import InstallationKeys, RepositoryKeys, path_key
+from tarn.kv.port import COMPANION_KEYS, CompanionName, Group, Partition
 from tarn.kv.registrations import Registration, Registrations
+from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.handlers.collections import CollectionHandler
 from tarn_graveler.handlers.erasures import ErasureHandler
 from tarn_graveler.journal import passes, scanning
@@ -431,6 +433,138 @@ async def test_a_compaction_frees_the_store_of_overwrites(lake: Lake, bucket: Bu
     assert (await bucket.read()).sizes == [("a", size) for size in range(1, 6)]
 
 
+# ---- damage in the store
+
+
+async def damage(lake: Lake, branch_id: BranchId) -> Callable[[], Awaitable[None]]:
+    """Overwrites the record of a branch; returns what brings it back."""
+    key = RepositoryKeys.branch(branch_id)
+    (found,) = await lake.kv.get_many(refs_of(lake), [key], settle=True)
+    assert found is not None
+    damaged = await lake.kv.set_if(refs_of(lake), key, b"\xff damaged", found.predicate)
+
+    async def mend() -> None:
+        await lake.kv.set_if(refs_of(lake), key, found.value, damaged)
+
+    return mend
+
+
+async def test_a_damaged_record_costs_only_its_branch(lake: Lake, bucket: Bucket) -> None:
+    """The others are drained and dropped; its events and tokens stay, and no block is deleted before it is mended."""
+    drain, dev = drain_of(lake), BranchId("dev")
+    head = (await lake.graveler.branches.fresh(lake.main)).branch.commit_id
+    made = await lake.graveler.branches.create(lake.branch(dev), head)
+    await lake.put("known", 1, branch=dev)
+    await drain.round()
+    round_us = lake.clock.now_us()
+    lake.clock.advance(1)
+    await lake.put("d", 2, branch=dev)
+    request = CommitRequest("ann", "")
+    await lake.graveler.committing.commit(lake.branch(dev), request)
+    await lake.put("e", 3, branch=dev)
+    await lake.put("m", 4)
+    of_main = await lake.staging_rows()
+    await lake.commit()
+    keys = lake.graveler.repositories.keys_of(lake.repository)
+    of_dev = keys.token(dev, made.staging)
+    mend = await damage(lake, dev)
+    with capture_logs() as logs:
+        await drain.round()
+        await lake.drop_everything_removed()
+    told = [each for each in logs if each["event"].startswith("branches are damaged")]
+    assert {tuple(each["branches"]) for each in told} == {("dev",)}
+    assert drain.progress.damaged == {drain.place_of(lake.repository).root: 1}
+    assert drain.progress.greatest_lag_us(round_us) == 0
+    assert await events_of(lake, of_main) == 0, "main is drained, and its token is dropped"
+    assert await events_of(lake, of_dev) == 2, "no token of dev is"
+    files = await bucket.read()
+    assert files.report is not None
+    account = files.report.branches["dev"]
+    assert account.is_damaged
+    assert account.drained_until_us == round_us
+    assert ("m", 4) in files.sizes
+    assert ("e", 3) not in files.sizes
+    (line,) = files.report.lines()
+    assert "branch dev was damaged in the store" in line
+    # A pass of every ten seconds does not write the same again.
+    count = files.report.files
+    for _ in range(3):
+        await drain.round()
+        await lake.drop_everything_removed()
+    again = (await bucket.read()).report
+    assert again is not None
+    assert again.files == count
+    with pytest.raises(TarnError, match="branch dev is damaged") as raised:
+        await drain.before_deletion(lake.repository, lake.clock.monotonic())
+    assert raised.value.kind is Kind.CORRUPT
+    await mend()
+    lake.clock.advance(1)
+    await drain.before_deletion(lake.repository, lake.clock.monotonic())
+    for _ in range(12):
+        lake.clock.advance(3_600)
+        await lake.graveler.cleaner.drop_due()
+    assert await events_of(lake, of_dev) == 0
+    files = await bucket.read()
+    assert files.report is not None
+    assert files.report.is_whole
+    assert files.staged == {"dev": {"e": 3}}
+    assert drain.progress.damaged == {}
+
+
+async def test_a_damaged_event_costs_only_its_token(lake: Lake, bucket: Bucket) -> None:
+    """The others of it are drained once; it is never dropped, and nothing is deleted while its branch needs it."""
+    drain = drain_of(lake)
+    await drain.round()
+    await lake.put("a", 1)
+    token = await lake.staging_rows()
+    key = COMPANION_KEYS + lake.clock.now_us().to_bytes(8, "big") + bytes(8)
+    group = Group(b"anchor", [(path_key("x"), entry(1))], [(key, b"\xff damaged")])
+    assert await lake.kv.set_many(token, [group]) == [None]
+    await lake.put("b", 2)
+    for _ in range(3):
+        await drain.round()
+        lake.clock.advance(700)
+    files = await bucket.read()
+    assert files.sizes == [("a", 1), ("b", 2)]
+    assert files.report is not None
+    assert files.report.branches["main"].is_damaged
+    with pytest.raises(TarnError, match="main is damaged"):
+        await drain.drain(drain.place_of(lake.repository), is_full=True)
+    await lake.commit()
+    await lake.put("c", 3)
+    for _ in range(3):
+        await lake.drop_everything_removed()
+        await drain.round()
+    assert await events_of(lake, token) == 3
+    await lake.commit()
+    files = await bucket.read()
+    assert files.report is not None
+    assert [each for each in files.sizes if each == ("c", 3)] == [("c", 3)]
+    assert files.report.files <= 7, "what cannot be read is not tried again and again"
+    # The record does not name it any more.
+    await drain.before_deletion(lake.repository, lake.clock.monotonic())
+
+
+async def test_a_branch_that_another_replica_finds_damaged_is_told_by_it_too(
+    lake: Lake, other: Lake, bucket: Bucket
+) -> None:
+    """Also without new events: the file of its pass says so. A branch that has gone is damaged no more."""
+    await lake.put("a", 1)
+    await drain_of(lake).round()
+    mend = await damage(lake, lake.main.branch_id)
+    lake.clock.advance(120)
+    await drain_of(other).round()
+    files = await bucket.read()
+    assert files.report is not None
+    assert files.report.branches["main"].is_damaged
+    await mend()
+    lake.clock.advance(1)
+    await drain_of(other).round()
+    files = await bucket.read()
+    assert files.report is not None
+    assert not files.report.branches["main"].is_damaged
+
+
 # ---- events of records
 
 
@@ -756,6 +890,94 @@ async def test_writes_are_refused_when_the_files_are_far_behind(lake: Lake, buck
     bucket.refuses = "nothing"
     await drain.round()
     await admission.object(lake.repository, 1)
+
+
+async def test_writes_are_refused_while_too_many_events_wait(
+    lake: Lake, other: Lake, bucket: Bucket, replicas: Replicas
+) -> None:
+    """On each replica, also a new one, and where the bucket takes no files only; deletes go on."""
+    drains = [drain_of(lake), drain_of(other)]
+    second = await create_repository(lake.graveler, "second")
+    bucket.closed = lake.repository.storage_namespace
+
+    async def rounds(seconds: float = 61) -> None:
+        for drain in drains:
+            await drain.round()
+        lake.clock.advance(seconds)
+        for drain in drains:
+            await drain.round()
+
+    await rounds()
+    assert drains[0].pressure.size > 0, "the records of the repositories"
+    for drain in drains:
+        drain.pressure.size_max = 50_000
+    await lake.put("a", 1)
+    await rounds()
+    for each in (lake, other):
+        await each.graveler.admission.object(lake.repository, 1)
+    for number in range(300):
+        await other.put(f"{number:03}", number)
+    assert drains[1].pressure.size < 50_000, "one replica alone does not wait for too much"
+    for number in range(300):
+        await lake.put(f"{number:03}", number)
+    await rounds()
+    assert drains[0].pressure.total > 50_000
+    assert abs(drains[0].pressure.total - drains[1].pressure.total) <= 2 * 50_000 // 256
+    async with replicas.replica() as graveler:
+        third = graveler.drain
+        assert third is not None
+        third.pressure.size_max = 50_000
+        await third.round()
+        assert third.pressure.size == 0
+        for admission in (each.admission for each in (lake.graveler, other.graveler, graveler)):
+            with pytest.raises(
+                TarnError, match=r"MiB of events wait .*journal\.undrained_max"
+            ) as raised:
+                await admission.object(lake.repository, 1)
+            about = raised.value.kind, raised.value.reason
+            assert about == (Kind.EXHAUSTED, Reason.JOURNAL_BEHIND)
+            await admission.object(second, 1)
+    assert await lake.delete("a") == [None]
+    bucket.closed = ""
+    await rounds()
+    await rounds()
+    for each in (lake, other):
+        await each.graveler.admission.object(lake.repository, 1)
+    lake.clock.advance(61)
+    await rounds()
+    assert [drain.pressure.total for drain in drains] == [0, 0]
+
+
+async def test_all_events_of_objects_and_records_are_counted(lake: Lake, bucket: Bucket) -> None:
+    """By the bytes of their keys and values in the store, whatever write they came by."""
+    pressure = drain_of(lake).pressure
+    packed = pack(Entry(5, 0, bytes(16), bytes(16), operation_id="op"))
+
+    async def stored() -> int:
+        found = [
+            await lake.kv.scan_companions(partition, b"", None, 1_000)
+            for partition in (*tokens, refs_of(lake), InstallationKeys("test").graveler)
+        ]
+        return sum(len(each.key) + len(each.value) for some in found for each in some)
+
+    tokens = [await lake.staging_rows()]
+    assert pressure.size == await stored() > 0
+    for work in (
+        lambda: lake.put("a", 1),
+        lambda: lake.delete("a", "b"),
+        lambda: lake.graveler.conditional.stage(lake.main, "new", packed, NEW),
+        lake.commit,
+        lambda: lake.put("c", 1),
+    ):
+        before = pressure.size
+        await work()
+        tokens += [each for each in [await lake.staging_rows()] if each not in tokens]
+        assert pressure.size > before
+        branch = (await lake.graveler.branches.fresh(lake.main)).branch
+        keys = lake.graveler.repositories.keys_of(lake.repository)
+        named = [keys.token(lake.main.branch_id, each) for each in branch.tokens]
+        tokens += [each for each in named if each not in tokens]
+        assert pressure.size == await stored()
 
 
 async def test_writes_leave_room_for_deletes_and_their_events(lake: Lake) -> None:

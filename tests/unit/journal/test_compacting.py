@@ -252,6 +252,61 @@ async def test_a_token_stays_while_the_newest_record_that_is_there_names_it(
     assert told.branches["main"].is_stale
 
 
+async def test_a_damaged_branch_stays_told_until_a_pass_can_read_it(journal: Journal) -> None:
+    """Also when a compaction has replaced the pass that says so; a pass without damage has nothing more in its file."""
+    _, writer = await committed(journal)
+    sound = await journal.read()
+    damaged = BranchPass("main", 5, ["t1"], damage="why " * 100)
+    (path,) = await write(writer, 5 * HOUR, [], damaged)
+    assert b'"damage":"why why' in await journal.blocks.read(BlockKey(LAKE, path))
+    before = await journal.read()
+    assert (before[0], before[1].is_whole, sound[1].is_whole) == (sound[0], False, True)
+    (line,) = before[1].lines()
+    assert "branch main was damaged in the store (why why" in line
+    assert len(line) < 400
+    assert await journal.compact(keep_us=0)
+    assert list((await journal.read())[1].lines()) == [line]
+    today = journal.clock.now_us()
+    (path,) = await write(writer, today, [], BranchPass("main", 5, ["t1"]))
+    assert b"damage" not in await journal.blocks.read(BlockKey(LAKE, path))
+    assert (await journal.read())[1].is_whole
+
+
+async def test_the_tokens_of_a_branch_that_cannot_be_read_stay(journal: Journal) -> None:
+    """All of them: an older record that can be read does not say which ones the newest names. Other branches' go."""
+    _, writer = await committed(journal)
+    other = BranchPass("dev", 7, ["d1"], ["d0"])
+    rows = [
+        record("branches/dev", branch_record(["d1"]), 7),
+        row("x", b"p", 3, branch="dev", token="d0"),
+        record(MAIN, b"\xff damaged", 9),
+    ]
+    await write(writer, 5 * HOUR, rows, other, BranchPass("main", 9, ["t1"]))
+    state, _ = await journal.read()
+    assert state[1] == {}, "the older record of main is not taken for its newest one"
+    erased = [bytes(32)]  # so that a run has something to do
+    done = await journal.compact(keep_us=0, erased=erased)
+    assert done is not None
+    assert done.tokens == 1, "d0 of dev"
+    kept = {(each.branch, each.token, each.key) for each in await journal.events() if each.token}
+    assert kept == {("main", "t0", "a"), ("main", "t1", "b")}
+    assert (await journal.read())[0] == state
+    # Also in the next run, and when a record that can be read comes at last.
+    journal.clock.advance(DAY / 1_000_000)
+    await journal.compact(keep_us=0, erased=erased)
+    assert {each.token for each in await journal.events() if each.branch == "main"} == {
+        "",
+        "t0",
+        "t1",
+    }
+    today = journal.clock.now_us() - DAY
+    mended = record(MAIN, branch_record(["t1"], commit="e"), 11)
+    await write(writer, today, [mended], BranchPass("main", 11, ["t1"]))
+    assert await journal.compact(keep_us=0)
+    assert (await journal.read())[0][1] == {"main": {"b": b"r"}}
+    assert {each.token for each in await journal.events() if each.branch == "main"} == {"", "t1"}
+
+
 async def test_a_pass_after_a_compaction_goes_on_with_its_counts(journal: Journal) -> None:
     _, writer = await committed(journal)
     assert await journal.compact(keep_us=0)

@@ -32,6 +32,7 @@ TASK = Task(
     progress=TaskProgress(5, 6),
     end_time_us=7,
     result=b"result",
+    session_key_id="TARNSESSION",
     failure=TaskFailure(Kind.CONFLICT, Reason.REF_MOVED, "text", (("a", "1"), ("b", "2"))),
 )
 

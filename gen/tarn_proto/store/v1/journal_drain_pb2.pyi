@@ -19,18 +19,30 @@ class JournalEpochRecord(_message.Message):
     def __init__(self, number: _Optional[int] = ..., folder: _Optional[str] = ..., has_begun: _Optional[bool] = ..., may_follow: _Optional[bool] = ...) -> None: ...
 
 class JournalDrainRecord(_message.Message):
-    __slots__ = ("holder", "lease_until_us", "drained_until_us", "behind", "first_hour")
+    __slots__ = ("holder", "lease_until_us", "drained_until_us", "behind", "first_hour", "undrained")
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     LEASE_UNTIL_US_FIELD_NUMBER: _ClassVar[int]
     DRAINED_UNTIL_US_FIELD_NUMBER: _ClassVar[int]
     BEHIND_FIELD_NUMBER: _ClassVar[int]
     FIRST_HOUR_FIELD_NUMBER: _ClassVar[int]
+    UNDRAINED_FIELD_NUMBER: _ClassVar[int]
     holder: str
     lease_until_us: int
     drained_until_us: int
     behind: _containers.RepeatedCompositeFieldContainer[JournalBehind]
     first_hour: int
-    def __init__(self, holder: _Optional[str] = ..., lease_until_us: _Optional[int] = ..., drained_until_us: _Optional[int] = ..., behind: _Optional[_Iterable[_Union[JournalBehind, _Mapping]]] = ..., first_hour: _Optional[int] = ...) -> None: ...
+    undrained: _containers.RepeatedCompositeFieldContainer[JournalUndrained]
+    def __init__(self, holder: _Optional[str] = ..., lease_until_us: _Optional[int] = ..., drained_until_us: _Optional[int] = ..., behind: _Optional[_Iterable[_Union[JournalBehind, _Mapping]]] = ..., first_hour: _Optional[int] = ..., undrained: _Optional[_Iterable[_Union[JournalUndrained, _Mapping]]] = ...) -> None: ...
+
+class JournalUndrained(_message.Message):
+    __slots__ = ("holder", "size_bytes", "time_us")
+    HOLDER_FIELD_NUMBER: _ClassVar[int]
+    SIZE_BYTES_FIELD_NUMBER: _ClassVar[int]
+    TIME_US_FIELD_NUMBER: _ClassVar[int]
+    holder: str
+    size_bytes: int
+    time_us: int
+    def __init__(self, holder: _Optional[str] = ..., size_bytes: _Optional[int] = ..., time_us: _Optional[int] = ...) -> None: ...
 
 class JournalBehind(_message.Message):
     __slots__ = ("root", "drained_until_us")

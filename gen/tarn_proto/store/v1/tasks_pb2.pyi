@@ -7,7 +7,7 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class TaskRecord(_message.Message):
-    __slots__ = ("task_id", "repository_id", "instance_uid", "user_id", "user_uid", "roles", "kind", "state", "subject", "request", "create_time_us", "epoch", "runner", "lease_until_us", "is_cancel_requested", "done_count", "total_count", "begin_sequence", "end_time_us", "result", "error", "digest", "incarnation", "request_row", "result_row")
+    __slots__ = ("task_id", "repository_id", "instance_uid", "user_id", "user_uid", "roles", "kind", "state", "subject", "request", "create_time_us", "epoch", "runner", "lease_until_us", "is_cancel_requested", "done_count", "total_count", "begin_sequence", "end_time_us", "result", "error", "digest", "incarnation", "request_row", "result_row", "session_key_id")
     TASK_ID_FIELD_NUMBER: _ClassVar[int]
     REPOSITORY_ID_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_UID_FIELD_NUMBER: _ClassVar[int]
@@ -33,6 +33,7 @@ class TaskRecord(_message.Message):
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
     REQUEST_ROW_FIELD_NUMBER: _ClassVar[int]
     RESULT_ROW_FIELD_NUMBER: _ClassVar[int]
+    SESSION_KEY_ID_FIELD_NUMBER: _ClassVar[int]
     task_id: str
     repository_id: str
     instance_uid: str
@@ -58,7 +59,8 @@ class TaskRecord(_message.Message):
     incarnation: bytes
     request_row: bytes
     result_row: bytes
-    def __init__(self, task_id: _Optional[str] = ..., repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., user_id: _Optional[str] = ..., user_uid: _Optional[bytes] = ..., roles: _Optional[_Iterable[str]] = ..., kind: _Optional[str] = ..., state: _Optional[str] = ..., subject: _Optional[str] = ..., request: _Optional[bytes] = ..., create_time_us: _Optional[int] = ..., epoch: _Optional[int] = ..., runner: _Optional[bytes] = ..., lease_until_us: _Optional[int] = ..., is_cancel_requested: _Optional[bool] = ..., done_count: _Optional[int] = ..., total_count: _Optional[int] = ..., begin_sequence: _Optional[int] = ..., end_time_us: _Optional[int] = ..., result: _Optional[bytes] = ..., error: _Optional[_Union[TaskErrorRecord, _Mapping]] = ..., digest: _Optional[bytes] = ..., incarnation: _Optional[bytes] = ..., request_row: _Optional[bytes] = ..., result_row: _Optional[bytes] = ...) -> None: ...
+    session_key_id: str
+    def __init__(self, task_id: _Optional[str] = ..., repository_id: _Optional[str] = ..., instance_uid: _Optional[str] = ..., user_id: _Optional[str] = ..., user_uid: _Optional[bytes] = ..., roles: _Optional[_Iterable[str]] = ..., kind: _Optional[str] = ..., state: _Optional[str] = ..., subject: _Optional[str] = ..., request: _Optional[bytes] = ..., create_time_us: _Optional[int] = ..., epoch: _Optional[int] = ..., runner: _Optional[bytes] = ..., lease_until_us: _Optional[int] = ..., is_cancel_requested: _Optional[bool] = ..., done_count: _Optional[int] = ..., total_count: _Optional[int] = ..., begin_sequence: _Optional[int] = ..., end_time_us: _Optional[int] = ..., result: _Optional[bytes] = ..., error: _Optional[_Union[TaskErrorRecord, _Mapping]] = ..., digest: _Optional[bytes] = ..., incarnation: _Optional[bytes] = ..., request_row: _Optional[bytes] = ..., result_row: _Optional[bytes] = ..., session_key_id: _Optional[str] = ...) -> None: ...
 
 class TaskErrorRecord(_message.Message):
     __slots__ = ("kind", "reason", "message", "metadata")

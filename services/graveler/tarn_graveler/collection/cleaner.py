@@ -29,7 +29,7 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.drop_records import BranchOwner, Drop, ReflogOwner, TaskOwner, TokenOwner
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
-from tarn.kv.port import Kv
+from tarn.kv.port import Kv, Versioned
 from tarn.kv.records import decode_branch
 from tarn_graveler.guards.drops import DropDelay
 from tarn_graveler.journal.draining import Drain
@@ -194,8 +194,7 @@ class Cleaner:
         keys = RepositoryKeys(owner.root)
         key = keys.branch(owner.branch_id)
         (found,) = await self._kv.get_many(keys.refs, [key], settle=True)
-        branch = None if found is None else decode_branch(found.value)
-        if branch is None or not branch.names(owner.token_id):
+        if not _names(found, owner):
             late_us = max(self._clock.now_us() - drop.drop_time_us, 0)
             # At least the drop delay from now; most replicas compute the same row.
             steps = -(-(late_us + self._delay.delay_us) // self._delay.look_us)
@@ -229,3 +228,12 @@ class Cleaner:
         (error,) = await self._list.add([drop])
         if error is not None:
             raise error
+
+
+def _names(found: Versioned | None, owner: TokenOwner) -> bool:
+    """Whether a record may name a token. A damaged one, which `tarn fsck` reports, must not stop all other drops."""
+    try:
+        return found is not None and decode_branch(found.value).names(owner.token_id)
+    except TarnError as error:
+        _log.error("cannot read a branch", branch=owner.branch_id, error=error.message)
+        return True

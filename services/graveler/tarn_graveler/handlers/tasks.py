@@ -292,6 +292,7 @@ class TaskHandler:
             create_time_us=self._clock.now_us(),
             begin_sequence=branch.head_sequence if branch else 0,
             incarnation=branch.incarnation if branch else b"",
+            session_key_id=grant.session_key_id,
         )
         return await self._runner.start(repository, task)
 

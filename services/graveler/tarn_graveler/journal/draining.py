@@ -4,7 +4,8 @@ There are two ways to a pass. The *round* reads every branch of every repository
 never far behind. Before the cleaner drops a token, the *last scan* reads it and its branch. Rounds have a lease, which
 avoids double work; nothing depends on it.
 
-A repository whose bucket refuses files, or whose row is damaged, does not stop the others; its tokens stay.
+A repository whose bucket refuses files does not stop the others, nor does a branch whose row is damaged; its tokens
+stay.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tarn.kv.register import Register
 from tarn_graveler.journal.epochs import Epochs, JournalPlace
 from tarn_graveler.journal.manifests import Manifests
 from tarn_graveler.journal.passes import RepositoryPasses
+from tarn_graveler.journal.pressure import WAITS_US, Pressure
 from tarn_graveler.journal.records import RecordEvents
 from tarn_graveler.journal.scanning import OverToken, branch_ids
 
@@ -48,6 +50,8 @@ _BEHIND_MAX: Final = 1_000
 """Repositories that are told one by one to be behind; with more, all count as behind."""
 _FULL_MAX: Final = 10_000
 """Repositories whose last full pass is remembered."""
+_NAMED_MAX: Final = 20
+"""Damaged branches of a repository that the log names."""
 _PAGE: Final = 500
 _REPOSITORIES: Final = InstallationKeys.repository("")
 
@@ -63,11 +67,13 @@ class DrainProgress:
         record: the newest one that was read or written.
         failed_passes: passes of this replica that ended with an error.
         last_scans: tokens whose last scan this replica has made.
+        damaged: number of branches that the last passes of this replica could not read, by `RepositoryKeys.root`.
     """
 
     record: DrainRecord = field(default_factory=DrainRecord)
     failed_passes: int = 0
     last_scans: int = 0
+    damaged: dict[str, int] = field(default_factory=dict)
 
     def lag_us(self, root: str, now_us: int) -> int:
         """How old the oldest change of a repository may be that is not in the bucket; 0 before the first look."""
@@ -88,6 +94,8 @@ class DrainSettings:
         namespace: of the journal of what belongs to no repository.
         poll_seconds: pause between two rounds.
         lag_seconds_max: from which lag on a repository takes no writes.
+        undrained_max: bytes of undrained events of the installation from which on a repository that is behind takes no
+            writes.
         reserve: what writes leave free on the disk of the store, for deletes, commits and their events; None: its disk
             is not known.
     """
@@ -95,6 +103,7 @@ class DrainSettings:
     namespace: str
     poll_seconds: float = 10.0
     lag_seconds_max: float = 3_600.0
+    undrained_max: int = 4 << 30
     reserve: DiskReserve | None = None
 
 
@@ -128,9 +137,11 @@ class Drain:
         ids: makes the names of holders and folders.
         features: say whether replicas write events.
         settings: see there.
+        pressure: counts the undrained events; by default of none.
 
     Attributes:
         progress: for metrics and for the refusal of writes.
+        pressure: see there.
     """
 
     def __init__(
@@ -142,6 +153,7 @@ class Drain:
         ids: IdSource,
         features: FeatureGate,
         settings: DrainSettings,
+        pressure: Pressure | None = None,
     ) -> None:
         self._kv = kv
         self._keys = keys
@@ -159,6 +171,7 @@ class Drain:
         self._full: BoundedMap[str, float] = BoundedMap(_FULL_MAX)
         self._shared = JournalPlace(keys.installation_id, settings.namespace)
         self.progress = DrainProgress()
+        self.pressure = pressure or Pressure(clock, settings.undrained_max)
 
     async def run(self) -> None:
         """Drains until cancelled; logs errors and repeats."""
@@ -196,6 +209,9 @@ class Drain:
                 await self._write_manifests(place)
             await self._renew()
         self._journals.keep(roots)
+        self.progress.damaged = {
+            root: count for root, count in self.progress.damaged.items() if root in roots
+        }
         await self._records.finish(await self._records.of_dead(changed.difference(roots)))
         until_us = begin_us
         if len(behind) > _BEHIND_MAX:
@@ -258,7 +274,7 @@ class Drain:
 
         Raises:
             TarnError: FAILED_PRECONDITION: its journal is of another store. UNAVAILABLE: some replicas may not write
-                events yet. CORRUPT; errors of the stores.
+                events yet. CORRUPT: some branches are damaged; the others are drained. Errors of the stores.
         """
         if not self._is_ready():
             if not self._features.allows(Feature.JOURNAL):
@@ -266,7 +282,14 @@ class Drain:
             text = f"the journal begins {_LEVEL_SECONDS:.0f} s after the feature level was raised; try again then"
             raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
         self._records.begin(self.progress.record.first_hour)
-        return await self._pass(place, self._branches(place), {}, is_full=is_full)
+        passes = await self._pass(place, self._branches(place), {}, is_full=is_full)
+        if damaged := passes.damaged:
+            text = (
+                f"some events of {place.namespace} are not in the bucket, because {_damage_text(damaged)}: "
+                "nothing that needs them may be deleted; run `tarn fsck`"
+            )
+            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
+        return passes.epoch
 
     async def before_deletion(self, repository: Repository | None, ended_at: float) -> None:
         """Returns when the events that ended references to blocks are in the bucket, so that these may be deleted.
@@ -310,7 +333,10 @@ class Drain:
                 yield branch_id
 
     def require_drained(self, repository: Repository) -> None:
-        """Does nothing unless a repository takes no more writes: its files are far behind, or the store's disk is full.
+        """Does nothing unless a repository takes no more writes.
+
+        Its files are far behind; or they are behind at all, and too many events of the installation wait for the
+        bucket; or the disk of the store is known, and full.
 
         Raises:
             TarnError: EXHAUSTED, JOURNAL_BEHIND; UNAVAILABLE: the disk has no more than its reserve.
@@ -319,12 +345,19 @@ class Drain:
             self._settings.reserve.check(f"write to repository {repository.repository_id}")
         now_us = self._clock.now_us()
         lag_us = self.progress.lag_us(self.place_of(repository).root, now_us)
-        if lag_us <= self._settings.lag_seconds_max * 1_000_000:
+        pressure, why = self.pressure, ""
+        is_full = lag_us > WAITS_US and pressure.total > pressure.size_max
+        if lag_us <= self._settings.lag_seconds_max * 1_000_000 and not is_full:
             return
         name, seconds = repository.repository_id, lag_us // 1_000_000
+        if is_full:
+            why = (
+                f", and {pressure.total >> 20} MiB of events wait for buckets, more than {pressure.size_max >> 20} MiB "
+                "(journal.undrained_max)"
+            )
         text = (
-            f"repository {name} takes no writes now: its bucket has taken no files of the journal for {seconds} s. "
-            "Deletes go on. The log of graveler says why (docs/operate/journal.md); nothing was done"
+            f"repository {name} takes no writes now: its bucket has taken no files of the journal for {seconds} s"
+            f"{why}. Deletes go on. The log of graveler says why (docs/operate/journal.md); nothing was done"
         )
         raise TarnError(
             Kind.EXHAUSTED, Reason.JOURNAL_BEHIND, text, repository=name, seconds=str(seconds)
@@ -351,7 +384,7 @@ class Drain:
         drained: list[Drop] = []
         for place, some in by_place.items():
             try:
-                await self._last_scans(place, some)
+                scanned = await self._last_scans(place, some)
             except TarnError as error:
                 self.progress.failed_passes += 1
                 _log.warning(
@@ -362,13 +395,14 @@ class Drain:
                     error=error.message,
                 )
             else:
-                drained += some
-                self.progress.last_scans += len(some)
+                drained += scanned
+                self.progress.last_scans += len(scanned)
         return drained
 
-    async def _last_scans(self, place: JournalPlace, drops: Sequence[Drop]) -> None:
+    async def _last_scans(self, place: JournalPlace, drops: Sequence[Drop]) -> Sequence[Drop]:
+        """Returns those whose branches could be read."""
         if await self._is_purged(place):
-            return
+            return drops
         # A token may be announced several times.
         found: dict[BranchId, dict[str, OverToken]] = {}
         for drop in sorted(drops, key=_token_id):
@@ -377,7 +411,12 @@ class Drain:
             found.setdefault(drop.journal.branch_id, {})[token.token_id] = token
         over = {branch_id: list(tokens.values()) for branch_id, tokens in found.items()}
         self._records.begin(self.progress.record.first_hour)
-        await self._pass(place, _each(sorted(over)), over, has_records=False)
+        passes = await self._pass(place, _each(sorted(over)), over, has_records=False)
+        return [
+            each
+            for each in drops
+            if each.journal and passes.has_drained(each.journal.branch_id, each.journal.token_id)
+        ]
 
     async def _is_purged(self, place: JournalPlace) -> bool:
         """Whether all data of a namespace are being deleted, or are deleted: a file would stay for ever."""
@@ -397,7 +436,7 @@ class Drain:
         *,
         has_records: bool = True,
         is_full: bool = False,
-    ) -> Epoch:
+    ) -> RepositoryPasses:
         async with self._journals.lock(place.root):
             epoch = await self._epochs.current(place)
             passes = self._journals.passes.pop(place.root, None)
@@ -413,6 +452,7 @@ class Drain:
                 is_full=is_full,
             )
             self._journals.passes[place.root] = passes  # only without an error
+            self._tell_damaged(place, passes.damaged)
             try:
                 await self._records.finish(drained)
             except TarnError as error:
@@ -423,14 +463,29 @@ class Drain:
                     reason=error.reason,
                     error=error.message,
                 )
-            return epoch
+            return passes
+
+    def _tell_damaged(self, place: JournalPlace, damaged: Mapping[BranchId, str]) -> None:
+        self.progress.damaged.pop(place.root, None)
+        if not damaged:
+            return
+        self.progress.damaged[place.root] = len(damaged)
+        _log.warning(
+            "branches are damaged in the store: their events stay there, and their tokens are not dropped",
+            namespace=place.namespace,
+            branches=sorted(damaged)[:_NAMED_MAX],
+            count=len(damaged),
+            error=_damage_text(damaged),
+        )
 
     # ---- the record
 
     async def _lease(self, now_us: int) -> bool:
-        """Takes the lease; returns False if another replica has it."""
+        """Takes the lease; returns False if another replica has it. Tells what this replica has written."""
 
         def decide(found: DrainRecord) -> DrainRecord:
+            self.pressure.learn(found, self._holder)
+            found = self.pressure.told(found, self._holder)
             if found.holder not in ("", self._holder) and now_us < found.lease_until_us:
                 return found
             until_us = found.drained_until_us or now_us  # nothing was acknowledged before the first
@@ -458,7 +513,14 @@ class Drain:
             "the record of the journal's drain",
         )
         self.progress.record = await row.change(decide)
+        self.pressure.learn(self.progress.record, self._holder)
         return self.progress.record
+
+
+def _damage_text(damaged: Mapping[BranchId, str]) -> str:
+    name = min(damaged)
+    more = f", and {len(damaged) - 1} more" if len(damaged) > 1 else ""
+    return f"branch {name} is damaged ({damaged[name]}){more}"
 
 
 def _token_id(drop: Drop) -> str:

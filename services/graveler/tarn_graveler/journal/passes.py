@@ -48,10 +48,12 @@ class _Known:
     Attributes:
         since_us: events with earlier keys are in files.
         seen: later ones that are in files: the order of each, by its key.
+        damage: why one of its events cannot be read; empty: all can. A pass over new events does not meet it again.
     """
 
     since_us: int = 0
     seen: dict[bytes, int] = field(default_factory=dict)
+    damage: str = ""
 
 
 _UNKNOWN: Final = _Known()
@@ -123,6 +125,10 @@ class RepositoryPasses:
         epoch: that of the repository, the newest one.
         clock: times of passes.
         ids: makes the holder.
+
+    Attributes:
+        damaged: why a branch cannot be read, by its name, as its last pass has found it: its events stay in the store.
+        kept: tokens that were over and have an event that cannot be read, by their ids: they are not read again.
     """
 
     def __init__(
@@ -142,6 +148,14 @@ class RepositoryPasses:
         self._known: dict[BranchId, _Tokens] = {}
         self._records: dict[BranchId, bytes] = {}
         self._orders: dict[str, int] = {}
+        self.damaged: dict[BranchId, str] = {}
+        self.kept: set[str] = set()
+        self._blind: set[BranchId] = set()
+        """Those of `damaged` whose record cannot be read."""
+
+    def has_drained(self, branch_id: BranchId, token_id: str) -> bool:
+        """Whether all events of a token are in files that was over in the last call of `run`."""
+        return branch_id not in self._blind and token_id not in self.kept
 
     async def run(
         self,
@@ -167,14 +181,16 @@ class RepositoryPasses:
             What `read_records` yielded, without its rows: they are in files.
 
         Raises:
-            TarnError: CORRUPT: a row is damaged; errors of the stores.
+            TarnError: CORRUPT: the event of a record is damaged; errors of the stores.
         """
         drained: _Drained = {}
         some: list[BranchId] = []
+        damaged_before = set(self.damaged)
         # Only the file that ends the call can say so of all branches, and the records come after these.
         until_us = 0 if over else self._clock.now_us()
         async for branch_id in branches:
             some.append(branch_id)
+            damaged_before.discard(branch_id)
             if len(some) == _BRANCHES_AT_ONCE:
                 await self._pass(some, over, read_records, drained, has_records, 0, is_full=is_full)
                 some = []
@@ -182,6 +198,9 @@ class RepositoryPasses:
             await self._pass(
                 some, over, read_records, drained, has_records, until_us, is_full=is_full
             )
+        for branch_id in () if over else damaged_before:
+            self._blind.discard(branch_id)  # it is gone
+            del self.damaged[branch_id]
         return list(drained.values())
 
     async def _pass(
@@ -201,28 +220,47 @@ class RepositoryPasses:
         scans: dict[str, BranchPass] = {}
         learnt: dict[BranchId, _Tokens] = {}
         seen: dict[BranchId, bytes] = {}
+        damaged: dict[BranchId, str] = {}
+        news, blind, kept = set[BranchId](), set[BranchId](), set[str]()
         for branch_id in branches:
             count = rows.count
             known = {} if is_full else self._known.get(branch_id, {})
             scanned = _Scanned(rows, known)
-            tokens = over.get(branch_id, ())
+            tokens = [each for each in over.get(branch_id, ()) if each.token_id not in self.kept]
             scan = BranchScan(
                 self._kv, self._keys, branch_id, tokens, scanned.since_us, scanned.take
             )
             one = await scan.run()
-            learnt[branch_id] = scanned.known_after(one.tokens, begin_us - AGAIN_US)
+            if scan.is_record_damaged:
+                damaged[branch_id] = one.damage
+                blind.add(branch_id)
+            else:
+                kept |= {each.token_id for each in tokens} & scan.damages.keys()
+                named = [each for each in one.tokens if each not in kept]
+                after = scanned.known_after(named, begin_us - AGAIN_US, scan.damages)
+                learnt[branch_id] = after
+                if damage := next((each.damage for each in after.values() if each.damage), ""):
+                    damaged[branch_id] = damage
+                    one = replace(one, damage=damage)
             seen[branch_id] = scan.record
             scans[branch_id] = one
+            if damaged.get(branch_id) != self.damaged.get(branch_id):
+                news.add(branch_id)
             if rows.count > count:
                 told.add(branch_id)
         changed: dict[str, int] = {}
         if has_records or any(self._records.get(name) != value for name, value in seen.items()):
             changed = await _add_records(rows, read_records, drained)
         orders = self._orders | changed
-        if rows.count:
-            some = [scans.get(name, BranchPass(name, 0)) for name in told | changed.keys()]
+        if rows.count or news:
+            names = told | changed.keys() | damaged.keys() | news
+            some = [scans.get(name, BranchPass(name, 0)) for name in names]
             some = [replace(one, order=orders.get(one.branch, 0)) for one in some]
             await rows.end(some, until_us, is_full=is_full)
+        self.damaged = {name: why for name, why in self.damaged.items() if name not in seen}
+        self.damaged |= damaged
+        self._blind = (self._blind - seen.keys()) | blind
+        self.kept |= kept
         self._learn(learnt)
         self._records |= seen
         self._orders = orders
@@ -281,13 +319,15 @@ class _Scanned:
         known = self._known.get(token_id, _UNKNOWN)
         await self._rows.add(known, self._seen.setdefault(token_id, {}), page)
 
-    def known_after(self, tokens: Sequence[str], since_us: int) -> _Tokens:
+    def known_after(
+        self, tokens: Sequence[str], since_us: int, damages: Mapping[str, str]
+    ) -> _Tokens:
         """What is known of the tokens that the record names, once the pass is in the bucket."""
         start = start_at(since_us)
         found: _Tokens = {}
         for token_id in tokens:
-            before = self._known.get(token_id, _UNKNOWN).seen
-            seen = before | self._seen.get(token_id, {})
+            before = self._known.get(token_id, _UNKNOWN)
+            seen = before.seen | self._seen.get(token_id, {})
             kept = {key: order for key, order in seen.items() if key >= start}
-            found[token_id] = _Known(since_us, kept)
+            found[token_id] = _Known(since_us, kept, damages.get(token_id, before.damage))
         return found

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tarn.core.branch import Branch
+from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId
 from tarn.journal.events import ID_BYTES, EventRow, event_row
 from tarn.journal.writing import BranchPass
@@ -74,6 +75,8 @@ class BranchScan:
 
     Attributes:
         record: the record of the branch as it was read last; empty: there was none.
+        damages: why an event of a token cannot be read, by the token's id; the others of that token were taken.
+        is_record_damaged: the record cannot be read, so nobody knows its tokens.
     """
 
     def __init__(
@@ -93,25 +96,38 @@ class BranchScan:
         self._take = take
         self._read_ids: dict[str, None] = {}
         self.record = b""
+        self.damages: dict[str, str] = {}
+        self.is_record_damaged = False
 
     async def run(self) -> BranchPass:
         """Reads everything; returns what the file says of the branch.
 
+        What is damaged costs this branch only, and is told: a record that cannot be read lets none of its tokens be
+        over, and an event lets its own token not.
+
         Raises:
-            TarnError: CORRUPT: the record or an event is damaged; errors of the store.
+            TarnError: errors of the store.
         """
+        try:
+            return await self._run()
+        except _DamagedRecordError as error:
+            self.is_record_damaged = True
+            return self._told(None, is_unsettled=False, damage=str(error))
+
+    async def _run(self) -> BranchPass:
+        if self._over:
+            _decoded(await self._record())  # if it is damaged, no row is taken again in each pass
         for each in self._over:
             await self._read(each.token_id, each.partition, 0)
         found = await self._record()
         for _ in range(LOOKS):
-            branch = None if found is None else decode_branch(found.value)
+            branch = _decoded(found)
             await self._read_tokens(branch)
             again = await self._record()
             if _same(found, again):
                 return self._told(branch, is_unsettled=False)
             found = again
-        branch = None if found is None else decode_branch(found.value)
-        return self._told(branch, is_unsettled=True)
+        return self._told(_decoded(found), is_unsettled=True)
 
     async def _record(self) -> Versioned | None:
         key = RepositoryKeys.branch(self._branch_id)
@@ -127,20 +143,38 @@ class BranchScan:
 
     async def _read(self, token_id: str, partition: Partition, since_us: int) -> None:
         async for page in companions_of(self._kv, partition, start_at(since_us)):
-            rows = [(each, self._row(token_id, each)) for each in page]
+            rows = [(each, row) for each in page if (row := self._row(token_id, each)) is not None]
             await self._take(token_id, rows)
 
-    def _row(self, token_id: str, found: Companion) -> EventRow:
-        event = parse_record(pb.JournalEvent(), found.value)
+    def _row(self, token_id: str, found: Companion) -> EventRow | None:
+        try:
+            event = parse_record(pb.JournalEvent(), found.value)
+        except TarnError as error:
+            self.damages[token_id] = f"event {found.key.hex()} of token {token_id}: {error.message}"
+            return None
         key_id = found.key[len(COMPANION_KEYS) :][:ID_BYTES]
         return event_row(key_id, event, branch=self._branch_id, token=token_id, order=found.order)
 
-    def _told(self, branch: Branch | None, *, is_unsettled: bool) -> BranchPass:
-        over = [each.token_id for each in self._over]
+    def _told(self, branch: Branch | None, *, is_unsettled: bool, damage: str = "") -> BranchPass:
+        read = [] if self.is_record_damaged else [each.token_id for each in self._over]
+        over = [token_id for token_id in read if token_id not in self.damages]
         named = [] if branch is None else [token.token_id for token in branch.tokens]
         # A token that left the record during the pass is not over: its last scan begins after that.
-        tokens = [each for each in dict.fromkeys((*named, *self._read_ids)) if each not in over]
-        return BranchPass(self._branch_id, 0, tokens, over, is_unsettled)
+        known = dict.fromkeys((*named, *self._read_ids, *(each.token_id for each in self._over)))
+        tokens = [each for each in known if each not in over]
+        damage = damage or next(iter(self.damages.values()), "")
+        return BranchPass(self._branch_id, 0, tokens, over, is_unsettled, damage)
+
+
+class _DamagedRecordError(Exception):
+    """The record of a branch cannot be read."""
+
+
+def _decoded(found: Versioned | None) -> Branch | None:
+    try:
+        return None if found is None else decode_branch(found.value)
+    except TarnError as error:
+        raise _DamagedRecordError(error.message) from error
 
 
 def _same(one: Versioned | None, other: Versioned | None) -> bool:

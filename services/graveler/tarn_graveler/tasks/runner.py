@@ -339,9 +339,8 @@ class TaskRunner:
     async def _work(self, run: TaskRun) -> None:
         """Does the work of a run; its outcome is in `run`, unless it was stopped."""
         task, work = run.task, self.works[run.task.kind]
-        PRINCIPAL.set(
-            Principal(task.user_uid)
-        )  # also if another replica, or a look, goes on with it
+        # Also if another replica, or a look, goes on with it.
+        PRINCIPAL.set(Principal(task.user_uid, task.session_key_id))
         run.is_stop_wanted = task.is_cancel_requested or self._is_too_old(task)
         run.is_doubtful = task.epoch > 1
         for attempt in range(_ATTEMPTS):
