@@ -92,12 +92,15 @@ _BUILT_SCHEMA: Final = pa.schema(
 )
 _UNREADABLE: Final = b""
 """In the place of the entries of a record that cannot be read."""
-_BATCH_BYTES: Final = 64 << 20
+_BATCH_BYTES: Final = 2 << 20
+"""Of a batch on its way to Python: Java reserves larger ones apart, in new memory, again and again while they grow."""
 _SPAN_ROWS: Final = 250_000
 """Rows of a span, on average: in the memory of one task, at most some four times as many."""
 _SPREAD_ROWS: Final = 1 << 15
 _SPREAD_ROWS_OF_SPAN: Final = 64
 """Rows that are spread together: few enough for caches, and so many that the tables of spans are not tiny."""
+_PIECE_ROWS: Final = 1024
+"""Most rows of a table on its way. Java reserves each value of half a megabyte and more apart, in new memory."""
 _THREADS: Final = 2
 """Of a task that builds; tasks use the cores."""
 _CACHE_BYTES: Final = 256 << 20
@@ -194,16 +197,18 @@ class _Spread:
         ends = pa.array(self.ends, pa.binary())
         places = rows.column("place").combine_chunks()
         span = pc.search_sorted(ends, places, side="left").to_numpy().astype(np.int64)
-        by_span = np.argsort(span, kind="stable")
-        span = span[by_span]
-        rows = rows.take(by_span)
+        if np.any(span[1:] < span[:-1]):  # rows of a compaction have the order of their places
+            by_span = np.argsort(span, kind="stable")
+            span = span[by_span]
+            rows = rows.take(by_span)
         starts = np.flatnonzero(np.diff(span, prepend=-1))
         for start, end in zip(starts, [*starts[1:], len(span)], strict=True):
-            columns = [
-                pa.array([int(span[start])], pa.int32()),
-                _binary(_packed(rows.slice(start, end - start))),
-            ]
-            yield pa.RecordBatch.from_arrays(columns, schema=_SPREAD_SCHEMA)
+            for at in range(start, end, _PIECE_ROWS):
+                columns = [
+                    pa.array([int(span[start])], pa.int32()),
+                    _binary(_packed(rows.slice(at, min(_PIECE_ROWS, end - at)))),
+                ]
+                yield pa.RecordBatch.from_arrays(columns, schema=_SPREAD_SCHEMA)
 
 
 def _binary(body: pa.Buffer) -> pa.Array:
@@ -384,6 +389,8 @@ class SparkReplay:
         spark = self.spark.newSession()
         slots = spark.sparkContext.defaultParallelism
         spark.conf.set("spark.sql.shuffle.partitions", str(slots))
+        # Plans that adapt are made anew after each shuffle; nothing here depends on what Spark counts.
+        spark.conf.set("spark.sql.adaptive.enabled", "false")
         spark.conf.set("spark.sql.execution.arrow.maxBytesPerBatch", str(_BATCH_BYTES))
         work = _Work(self, spark, SparkActions(spark, self.progress), epoch)
         await work.read([*(epoch.base if compaction is None else compaction.files), *names], reader)
@@ -436,23 +443,22 @@ class _Work:
         told.persist(StorageLevel.DISK_ONLY)
         try:
             facts = told.where(f.col("facts").isNotNull()).select("at", "facts", "sample")
-            found = await self.actions.run("read the journal", facts.orderBy("at").collect)
+            found = await self.actions.run("read the journal", facts.collect)
+            found.sort(key=lambda row: row["at"])
             left_out, self.facts = judged(found, sources, reader.selector)
             kept = [at for at in range(len(sources)) if at not in {*left_out}]
             self.sources = [sources[at] for at in kept]
             samples = [pa.py_buffer(found[at]["sample"]) for at in kept]
             self.sample = list(_unpacked(samples))
             counts = told.where(~f.col("at").isin(left_out)) if left_out else told
-            rows = await self.actions.run("read records", _newest(counts).collect)
-            entries = counts.where(f.col("entry").isNotNull()).groupBy("key", "entry").count()
-            rows_of_entries = await self.actions.run("read reflogs", entries.collect)
+            rows = await self.actions.run("read records", _records(counts).collect)
         finally:
             told.unpersist()
-        for row in rows:
-            if payload := bytes(row["payload"]):
-                self.records.append(record_of(row["key"], payload, row["order"]))
-        for row in rows_of_entries:
-            if entry := bytes(row["entry"]):
+        for row in sorted(rows, key=lambda row: row["key"]):
+            if row["entry"] is None:
+                if payload := bytes(row["newest"]["payload"]):
+                    self.records.append(record_of(row["key"], payload, row["newest"]["order"]))
+            elif entry := bytes(row["entry"]):
                 self.entries.append((row["key"], entry))
             else:
                 self.unreadable.append((row["key"], row["count"]))
@@ -562,10 +568,11 @@ class _Work:
         return BuiltListing(name, count, listing, problem)
 
 
-def _newest(told: DataFrame) -> DataFrame:
+def _records(told: DataFrame) -> DataFrame:
+    """Returns the newest of each record, whose `entry` is null, and each entry of a reflog once."""
     newest_of = f.max(f.struct("order", "payload")).alias("newest")
-    rows = told.where(f.col("payload").isNotNull()).groupBy("key").agg(newest_of)
-    return rows.select("key", "newest.order", "newest.payload").orderBy("key")
+    rows = told.where(f.col("key").isNotNull()).groupBy("key", "entry")
+    return rows.agg(newest_of, f.count("*").alias("count"))
 
 
 def _parts(

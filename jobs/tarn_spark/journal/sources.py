@@ -49,13 +49,10 @@ def sources_frame(
     spark: SparkSession, sources: Sequence[Source], digests: Sequence[str] = ()
 ) -> DataFrame:
     """Returns a table of files (`SOURCES`), spread over the tasks that read them; see `source_rows`."""
-    found = source_rows(sources, digests)
-    rows = list(
-        zip(found.column("at").to_pylist(), found.column("source").to_pylist(), strict=True)
-    )
+    found = pa.Table.from_batches([source_rows(sources, digests)])
     slots = spark.sparkContext.defaultParallelism
-    pieces = max(1, min(len(rows), _TASKS_OF_SLOT * slots))
-    return spark.createDataFrame(rows, SOURCES, verifySchema=False).repartition(pieces)
+    pieces = max(1, min(len(found), _TASKS_OF_SLOT * slots))
+    return spark.createDataFrame(found, SOURCES).repartition(pieces)
 
 
 def source_rows(sources: Sequence[Source], digests: Sequence[str] = ()) -> pa.RecordBatch:

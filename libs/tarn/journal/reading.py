@@ -84,7 +84,12 @@ def facts_of(footer: Footer | None, body: bytes, table: pa.Table) -> FileFacts:
         table: its rows.
     """
     mask = pc.and_(pc.equal(table.column("token"), ""), pc.not_equal(table.column("branch"), ""))
-    records = table.filter(mask).group_by("branch").aggregate([("order", "max")])
+    records = (
+        table.select(["branch", "order"])
+        .filter(mask)
+        .group_by("branch")
+        .aggregate([("order", "max")])
+    )
     columns = records.column("branch").to_pylist(), records.column("order_max").to_pylist()
     orders = dict(zip(*columns, strict=True))
     return FileFacts(footer, hashlib.sha256(body).hexdigest(), row_counts(table), orders)

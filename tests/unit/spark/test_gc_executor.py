@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+import zipfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from zipimport import zipimporter
 
 import numpy as np
 import pyarrow as pa
@@ -104,6 +108,21 @@ def test_a_task_yields_what_its_work_yields_and_opens_one_store(place: CountedPl
         found = list(arrow_task(place, twice)(iter(batches)))
         assert [batch.column("n")[0].as_py() for batch in found] == [0, 0, 1, 1, 2, 2]
     assert CountedPlace.opened == 1
+
+
+def test_a_task_leaves_no_archives_to_be_read_again(
+    place: CountedPlace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark reads each archive anew that Python knows before it runs a task; imports still find their code."""
+    with zipfile.ZipFile(tmp_path / "code.zip", "w") as archive:
+        archive.writestr("only_in_an_archive_1.py", "value = 1")
+        archive.writestr("only_in_an_archive_2.py", "value = 2")
+    monkeypatch.syspath_prepend(str(tmp_path / "code.zip"))
+    for number in (1, 2):
+        assert importlib.import_module(f"only_in_an_archive_{number}").value == number
+        assert any(isinstance(each, zipimporter) for each in sys.path_importer_cache.values())
+        list(arrow_task(place, twice)(iter([])))
+        assert not any(isinstance(each, zipimporter) for each in sys.path_importer_cache.values())
 
 
 def test_an_error_of_an_executor_arrives_with_its_kind(place: CountedPlace) -> None:

@@ -13,7 +13,7 @@ from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.spans import PathSpan
 from tarn.journal.epochs import EpochCause, next_epoch
-from tarn.journal.replay import branch_of, ranked, ranks_of, topmost
+from tarn.journal.replay import RANKED_SCHEMA, branch_of, ranked, ranks_of, topmost
 from tarn_spark.journal import rebuild
 
 EPOCH = next_epoch(None, "e" * 32, EpochCause.ENABLED, 1)
@@ -52,6 +52,17 @@ def test_spans_have_together_what_the_rules_say() -> None:
                 assert path not in staged.setdefault(name, {}), "a place is in one span"
                 staged[name][path] = row["payload"]
         assert (kept, staged) == model(events)
+
+
+def test_many_rows_of_a_span_travel_as_small_tables() -> None:
+    rows = [(f"main\0a{at:05}".encode(), 0, at, b"x") for at in range(2 * rebuild._PIECE_ROWS + 1)]
+    columns = [list(each) for each in zip(*rows, strict=True)]
+    table = pa.table(columns, schema=RANKED_SCHEMA)
+    sent = list(rebuild._Spread("local://lake", EPOCH, {}, ENDS)._spread([table]))
+    assert [each.num_rows for each in sent] == [1, 1, 1]
+    found = list(rebuild._unpacked(each.column("rows")[0].as_buffer() for each in sent))
+    assert max(map(len, found)) == rebuild._PIECE_ROWS
+    assert pa.concat_tables(found).equals(table)
 
 
 def test_the_parts_of_a_branch_cover_all_paths_once() -> None:
