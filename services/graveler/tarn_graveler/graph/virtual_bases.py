@@ -19,6 +19,7 @@ from tarn.core.ids import CommitId, MetarangeId
 from tarn.core.listing.virtual import FoldStep, VirtualBase
 from tarn.kv.records import Repository
 from tarn_graveler.graph.merge_base import ReadCommits, merge_bases
+from tarn_graveler.graph.read_ahead import ReadAhead
 from tarn_graveler.records.commits import Commits
 
 __all__ = ["BASES_MAX", "LEVELS_MAX", "NESTED_MAX", "MergeBases", "fold_of"]
@@ -39,6 +40,7 @@ class MergeBases:
 
     def __init__(self, commits: Commits) -> None:
         self._commits = commits
+        self._ahead = ReadAhead(commits)
         # Keyed by repository too: commits of another repository must not be found here.
         self._folds: LruCache[tuple[str, tuple[CommitId, ...]], VirtualBase] = LruCache(
             _CACHED_MAX, size_of=lambda fold: len(fold.listings) + len(fold.steps)
@@ -52,8 +54,8 @@ class MergeBases:
         Raises:
             TarnError: TOO_MANY_MERGE_BASES; as `merge_bases`.
         """
-        read = partial(self._commits.get_many, repository)
-        found = await merge_bases(read, [left], [right], limit=BASES_MAX)
+        with self._ahead.search(repository) as read:
+            found = await merge_bases(read, [left], [right], limit=BASES_MAX)
         if len(found) > BASES_MAX:
             raise _too_many(left, right)
         return found

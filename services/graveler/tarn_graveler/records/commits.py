@@ -10,7 +10,7 @@ from tarn.core.commit import Commit, commit_id_of, commit_path, to_json
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import CommitId
 from tarn.kv.commit_records import checked_commit, encode_commit
-from tarn.kv.keys import RepositoryKeys
+from tarn.kv.keys import RepositoryKeys, after_prefix
 from tarn.kv.port import Group, Kv, OutcomeUnknownError
 from tarn.kv.records import Repository
 from tarn_graveler.cursors.rows import RowSource
@@ -123,6 +123,30 @@ class Commits:
             self._remember(repository, commit_id, commit)
             commits.append(commit)
         return commits
+
+    def unknown(self, repository: Repository, commit_ids: Sequence[CommitId]) -> list[CommitId]:
+        """Returns those of the commits that are not cached: `get_many` would read them."""
+        uid = repository.instance_uid
+        return [each for each in commit_ids if self._cached.get((uid, each)) is None]
+
+    async def page(
+        self, repository: Repository, after: str, limit: int
+    ) -> list[tuple[CommitId, bytes]]:
+        """Returns the ids and rows of the first `limit` commits whose ids are greater than `after`, in order; fewer at
+        the end. The rows are neither decoded nor checked; `keep` does that."""
+        partition = self._repositories.keys_of(repository).commits
+        root = RepositoryKeys.commit("")
+        start = RepositoryKeys.commit(after) + b"\0" if after else root
+        rows = await self._kv.scan(partition, start, after_prefix(root), limit)
+        return [(CommitId(key[len(root) :].decode()), row) for key, row in rows]
+
+    def keep(self, repository: Repository, commit_id: CommitId, row: bytes) -> None:
+        """Caches a commit that `page` returned, so that it is not read.
+
+        Raises:
+            TarnError: CORRUPT: the row is not that of the commit with this id.
+        """
+        self._remember(repository, commit_id, checked_commit(commit_id, row))
 
     async def by_prefix(self, repository: Repository, prefix: str) -> CommitId | None:
         """Returns the only commit whose id starts with `prefix`; None if there is none.
