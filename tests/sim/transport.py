@@ -60,8 +60,8 @@ class _OpenAccess:
     async def grant(self, call: Call) -> Grant:
         return EVERYTHING
 
-    async def is_service(self, call: Call, service: Service) -> bool:
-        return (call.service_token, service) == (GATEWAY_TOKEN, Service.GATEWAY)
+    async def is_service(self, call: Call, *services: Service) -> bool:
+        return call.service_token == GATEWAY_TOKEN and Service.GATEWAY in services
 
 
 OPEN = cast("Access", _OpenAccess())
@@ -80,9 +80,9 @@ class MixedAccess(Access):
         """See `Access.accepts`."""
         return token == EVERYTHING.caller_token or super().accepts(token)
 
-    async def is_service(self, call: Call, service: Service) -> bool:
+    async def is_service(self, call: Call, *services: Service) -> bool:
         """See `Access.is_service`. Services have fixed tokens here."""
-        return await OPEN.is_service(call, service)
+        return await OPEN.is_service(call, *services)
 
 
 class SimTransport(GrpcTransport):

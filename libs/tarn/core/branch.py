@@ -120,11 +120,10 @@ class Branch:
 
     def takes_writes_as(self, other: Branch) -> bool:
         """Whether this record still includes a row that is written to `other`'s staging token (rule 1)."""
-        return (
-            self.incarnation == other.incarnation
-            and self.staging == other.staging
-            and not self.is_deleted
+        is_same = self is other or (
+            self.incarnation == other.incarnation and self.staging == other.staging
         )
+        return is_same and not self.is_deleted
 
 
 def _remember(branch: Branch, op_id: bytes) -> tuple[bytes, ...]:

@@ -166,8 +166,8 @@ class Access:
         """Asks auth for the next token of a service."""
         self._by_service.forget(service)
 
-    async def is_service(self, call: Call, service: Service) -> bool:
-        """Whether a call carries the proof of a service (`Call.service_token`): its caller token.
+    async def is_service(self, call: Call, *services: Service) -> bool:
+        """Whether a call carries the proof of one of these services (`Call.service_token`): its caller token.
 
         Raises:
             TarnError: the transport's errors.
@@ -175,16 +175,19 @@ class Access:
         token = call.service_token
         if not token or len(token) > _TOKEN_MAX:
             return False
-        if (found := self._by_token.get(token)) is not None:
-            return found.user_id == service.user_id
-        try:
-            # Not by `grant`: the token proves something about the caller, and is not the caller's.
-            grant = await self._load(replace(call, caller_token=token), token)
-        except TarnError as error:
-            if error.kind is Kind.UNAUTHENTICATED:
-                return False
-            raise
-        return grant.user_id == service.user_id
+        grant = self._by_token.get(token)
+        if grant is None:
+            try:
+                # Not by `grant`: the token proves something about the caller, and is not the caller's.
+                grant = await self._load(replace(call, caller_token=token), token)
+            except TarnError as error:
+                if error.kind is Kind.UNAUTHENTICATED:
+                    return False
+                raise
+        for service in services:  # noqa: SIM110 - each upload asks, and a generator costs more
+            if grant.user_id == service.user_id:
+                return True
+        return False
 
     async def create_session_key(
         self, call: Call, request: CreateSessionKeyRequest

@@ -8,8 +8,10 @@ A front has one `ObjectBackend` for its life. Each request is a `Caller`. So a f
 copies one:
 
     # Stores: checks the body while it arrives, stages the entry, and returns it.
+    repository = await backend.repository(caller, "lake")
     body = await StreamedBody.begun(request.stream(), bytes_max=5 << 30, small=backend.bounds.small_body_bytes)
-    entry = await store_object(backend, caller, "lake", branch, path, body, stored_headers("text/csv", {"a": "b"}))
+    headers = stored_headers("text/csv", {"a": "b"})
+    entry = await store_object(backend, caller, repository, branch, path, body, headers)
 
     # Reads: finds the entry, decides on the headers of HTTP, and then opens just the bytes of the answer.
     found = await backend.graveler.lookup(backend.call(caller), "lake", ref, path)

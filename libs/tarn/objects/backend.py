@@ -12,7 +12,7 @@ from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import Reason
 from tarn.objects.key_locks import KeyLocks
-from tarn.objects.repository_cache import RepositoryCache
+from tarn.objects.repository_cache import CachedRepository, RepositoryCache
 from tarn.rpc.wire.call import Call
 
 __all__ = ["Caller", "ObjectBackend", "ObjectBounds", "VIEW_MOVED"]
@@ -90,6 +90,17 @@ class ObjectBackend:
         bounded, so a request as a whole has no deadline."""
         deadline = self.clock.monotonic() + (timeout_s or self.bounds.call_timeout_s)
         return Call(caller.request_id, caller.caller_token, deadline, bucket=caller.view)
+
+    async def repository(self, caller: Caller, repository_id: str) -> CachedRepository:
+        """Returns a repository, possibly from the cache, before any byte of a body or a block is moved.
+
+        Raises:
+            TarnError: as `RepositoryCache.get`.
+        """
+        kept = self.repositories.kept(repository_id)
+        if kept is not None:
+            return kept
+        return await self.repositories.get(self.opening_call(caller), repository_id)
 
     async def proven_call(self, caller: Caller, timeout_s: float = 0.0) -> Call:
         """Returns the context of a call that only certain services may make for a user (`Rule.through`).

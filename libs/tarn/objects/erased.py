@@ -5,9 +5,6 @@ Graveler is asked only after a block was missed, so a read that finds its block 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
-
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.objects.backend import Caller, ObjectBackend
 from tarn.objects.bodies import LostBlockError
@@ -60,21 +57,32 @@ async def lost_error(
     return ErasedObjectError(plan_id) if plan_id else lost
 
 
-@asynccontextmanager
-async def told_if_erased(
-    backend: ObjectBackend, caller: Caller, repository_id: str, ref: str, path: str
-) -> AsyncIterator[None]:
-    """Turns the loss of a block into the error of an erased object, if the object was erased: `lost_error`.
+class told_if_erased:  # noqa: N801 - a context, used as a function
+    """Turns the loss of a block into the error of an erased object, if the object was erased: `lost_error`. A class,
+    because each read enters one, and the generator of a context costs more than the rest of it.
 
     Raises:
         ErasedObjectError: it was erased.
         LostBlockError: the block is lost.
         TarnError: graveler gives no answer.
     """
-    try:
-        yield
-    except LostBlockError as lost:
-        error = await lost_error(lost, backend, caller, repository_id, ref, path)
-        if error is lost:
-            raise
-        raise error from lost
+
+    __slots__ = ("_of",)
+
+    def __init__(
+        self, backend: ObjectBackend, caller: Caller, repository_id: str, ref: str, path: str
+    ) -> None:
+        self._of = backend, caller, repository_id, ref, path
+
+    async def __aenter__(self) -> None:
+        """Begins the read."""
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, lost: BaseException | None, traceback: object
+    ) -> None:
+        """Ends the read."""
+        if (
+            isinstance(lost, LostBlockError)
+            and (error := await lost_error(lost, *self._of)) is not lost
+        ):
+            raise error from lost

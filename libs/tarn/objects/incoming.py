@@ -82,7 +82,7 @@ class StreamedBody:
     Small pieces are gathered to `THREAD_BYTES`, so that hashing and writing do not run piece by piece.
 
     Args:
-        pieces: the bytes in order. Its errors pass through, and nothing is stored then.
+        pieces: the bytes in order. Its errors pass through, and nothing is stored then. None: see `held`.
         size: announced bytes; None if unknown.
         bytes_max: most bytes of the body.
         md5: what the client says that the MD5 is, 16 bytes; None if it says nothing.
@@ -94,7 +94,7 @@ class StreamedBody:
 
     def __init__(
         self,
-        pieces: AsyncIterator[bytes],
+        pieces: AsyncIterator[bytes] | None,
         *,
         bytes_max: int,
         size: int | None = None,
@@ -108,7 +108,18 @@ class StreamedBody:
         self._bytes_max = bytes_max
         self._md5 = md5
         self._digests = Digests(wanted)
-        self._begun = bytearray()
+        self._begun: bytes | bytearray = bytearray()
+
+    @classmethod
+    def held(cls, content: bytes, *, bytes_max: int, md5: bytes | None = None) -> Self:
+        """Returns a body whose bytes have all come; nothing is waited for.
+
+        Raises:
+            BodyTooLargeError: it has more bytes than `bytes_max`.
+        """
+        body = cls(None, bytes_max=bytes_max, size=len(content), md5=md5)
+        body._begun = content
+        return body
 
     @classmethod
     async def begun(
@@ -163,7 +174,7 @@ class StreamedBody:
 
     async def _gather(self, least: int) -> int:
         """Receives until so many bytes are held, or to the end; returns the number that is held."""
-        while len(self._begun) < least:
+        while self._pieces is not None and len(self._begun) < least:
             piece = await anext(self._pieces, None)
             if piece is None:
                 break

@@ -46,7 +46,7 @@ other kind, including UNAVAILABLE (the row may be written and its acknowledgemen
 async def store_object(
     backend: ObjectBackend,
     caller: Caller,
-    repository_id: str,
+    repository: CachedRepository,
     branch: BranchId,
     path: str,
     payload: IncomingBody,
@@ -62,7 +62,7 @@ async def store_object(
     Args:
         backend: the shared resources.
         caller: may write the path.
-        repository_id: the repository.
+        repository: see `ObjectBackend.repository`.
         branch: a name that may be a branch's.
         path: of the object, not empty.
         payload: the body.
@@ -76,9 +76,7 @@ async def store_object(
         TarnError: an error of graveler or of the block store; the condition does not hold.
         Exception: the errors of the body.
     """
-    repository = backend.repositories.kept(repository_id)
-    if repository is None:
-        repository = await backend.repositories.get(backend.opening_call(caller), repository_id)
+    repository_id = repository.repository_id
     small = backend.bounds.small_body_bytes
     is_large = payload.size is None or payload.size > small
     is_conditional = bool(condition)

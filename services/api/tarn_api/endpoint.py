@@ -7,7 +7,6 @@ its token.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from importlib.resources import files
 from typing import Final
@@ -164,10 +163,12 @@ class Endpoint:
         self._bodies = BodyBudget(_BODIES_BYTES_MAX)
         self._requests_max = requests_max
         self._running = self._strangers = 0
-        self._transfers: Counter[str] = Counter()
+        # By user.
+        self._transfers: dict[str, int] = {}
+        self._transfer_count = 0
         meters.sample("api.in_flight", lambda: self._running)
         meters.sample("api.queue", lambda: self._queue.length)
-        meters.sample("api.transfers", self._transfers.total)
+        meters.sample("api.transfers", lambda: self._transfer_count)
         meters.sample("api.streams", lambda: backend.feeds.streams)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -391,17 +392,18 @@ class Endpoint:
         Raises:
             ApiError: 503.
         """
-        running, own = self._transfers.total(), self._transfers[trace.user]
+        running, own = self._transfer_count, self._transfers.get(trace.user, 0)
         if running >= self._requests_max or own >= self._requests_max // 2:
             raise _overloaded(f"{running} bodies of objects are being moved, {own} of yours")
         self._running -= 1
-        self._transfers[trace.user] += 1
+        self._transfer_count += 1
+        self._transfers[trace.user] = own + 1
         trace.is_transfer = True
 
     def _end_transfer(self, user: str) -> None:
-        self._transfers[user] -= 1
-        if not self._transfers[user]:
-            del self._transfers[user]
+        self._transfer_count -= 1
+        if left := self._transfers.pop(user) - 1:
+            self._transfers[user] = left
 
     def _begin_stranger(self) -> None:
         """Counts a request whose caller is not known yet.

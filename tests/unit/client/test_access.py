@@ -163,8 +163,9 @@ async def test_only_a_token_of_the_service_proves_it(world: World) -> None:
     async def as_gateway(operation: Message) -> caller_pb2.Grant:
         return caller_pb2.Grant(user_id=Service.GATEWAY.user_id, caller_token="g", ttl_ms=5000)
 
-    async def is_service(token: str, service: Service) -> bool:
-        return await world.access.is_service(replace(world.call(""), service_token=token), service)
+    async def is_service(token: str, *services: Service) -> bool:
+        call = replace(world.call(""), service_token=token)
+        return await world.access.is_service(call, *services)
 
     assert not await is_service("", Service.GATEWAY)
     assert not await is_service("t1.x.y", Service.GATEWAY)
@@ -172,6 +173,8 @@ async def test_only_a_token_of_the_service_proves_it(world: World) -> None:
     for _ in range(2):
         assert await is_service("g", Service.GATEWAY)
         assert not await is_service("g", Service.COMPACTOR)
+        assert await is_service("g", Service.API, Service.GATEWAY)
+        assert not await is_service("g", Service.API, Service.COMPACTOR)
     world.fail(Kind.UNAUTHENTICATED, Reason.CALLER_TOKEN_INVALID)
     assert not await is_service("forged", Service.GATEWAY)
 

@@ -66,7 +66,7 @@ class Front:
         return await store_object(
             self.backend,
             self.caller,
-            "lake",
+            await self.repository(),
             MAIN,
             path,
             received,
@@ -99,8 +99,7 @@ class Front:
         return [each.path for each in found]
 
     async def repository(self) -> CachedRepository:
-        opening = self.backend.opening_call(self.caller)
-        return await self.backend.repositories.get(opening, "lake")
+        return await self.backend.repository(self.caller, "lake")
 
 
 async def pieces_of(body: bytes, size: int = 50_000) -> AsyncIterator[bytes]:
@@ -136,6 +135,18 @@ async def front(tmp_path: Path) -> AsyncIterator[Front]:
 
 
 @pytest.mark.parametrize("body", [b"", SMALL, LARGE])
+async def test_a_body_that_has_come_is_stored_like_one_that_comes(
+    front: Front, body: bytes
+) -> None:
+    repository = await front.repository()
+    held = StreamedBody.held(body, bytes_max=MANY, md5=hashlib.md5(body).digest())
+    entry = await store_object(front.backend, front.caller, repository, MAIN, "held", held)
+    status, found = await front.get("held")
+    assert (status, await whole(found)) == (200, body)
+    assert (entry.size, entry.md5) == (len(body), hashlib.md5(body).digest())
+
+
+@pytest.mark.parametrize("body", [b"", SMALL, LARGE])
 async def test_a_body_comes_back_whole_and_in_ranges(front: Front, body: bytes) -> None:
     entry = await front.put("a", body, Kind="raw")
     assert (entry.size, entry.md5) == (len(body), hashlib.md5(body).digest())
@@ -162,12 +173,18 @@ async def test_a_front_that_sends_no_files_gets_chunks(tmp_path: Path) -> None:
 
 
 async def test_a_refused_body_leaves_nothing(front: Front) -> None:
+    repository = await front.repository()
     limited = StreamedBody(pieces_of(LARGE), bytes_max=len(LARGE) - 1)
     with pytest.raises(BodyTooLargeError):
-        await store_object(front.backend, front.caller, "lake", MAIN, "a", limited)
+        await store_object(front.backend, front.caller, repository, MAIN, "a", limited)
     wrong = StreamedBody(pieces_of(SMALL), bytes_max=MANY, size=len(SMALL), md5=bytes(16))
     with pytest.raises(BodyMismatchError, match="MD5"):
-        await store_object(front.backend, front.caller, "lake", MAIN, "a", wrong)
+        await store_object(front.backend, front.caller, repository, MAIN, "a", wrong)
+    held = StreamedBody.held(SMALL, bytes_max=MANY, md5=bytes(16))
+    with pytest.raises(BodyMismatchError, match="MD5"):
+        await store_object(front.backend, front.caller, repository, MAIN, "a", held)
+    with pytest.raises(BodyTooLargeError):
+        StreamedBody.held(SMALL, bytes_max=len(SMALL) - 1)
     assert await front.blocks() == []
 
 
@@ -180,8 +197,9 @@ async def test_the_block_of_a_refused_entry_goes_and_that_of_a_doubtful_one_stay
         await front.put("a", LARGE, WriteCondition(if_none_match=True))
     assert caught.value.reason is Reason.PRECONDITION_FAILED
     nobody = replace(front.caller, caller_token="")
+    repository = await front.repository()
     with pytest.raises(TarnError) as caught:
-        await store_object(front.backend, nobody, "lake", MAIN, "b", await small_body())
+        await store_object(front.backend, nobody, repository, MAIN, "b", await small_body())
     assert caught.value.kind is Kind.UNAUTHENTICATED
     assert await front.blocks() == kept
 

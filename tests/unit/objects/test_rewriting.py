@@ -54,7 +54,7 @@ class Front:
         await store_object(
             self.backend,
             self.caller,
-            "lake",
+            await self.backend.repository(self.caller, "lake"),
             MAIN,
             "a",
             StreamedBody(pieces(), bytes_max=1 << 20, size=len(body)),

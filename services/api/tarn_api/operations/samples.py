@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from types import MappingProxyType
 from typing import Final
 
@@ -54,13 +53,10 @@ async def add_samples(context: Context, repository: str, branch: BranchId) -> No
     Raises:
         TarnError: an error of graveler or of the block store.
     """
+    made = await context.objects.repository(context, repository)
     for path, (content_type, text) in SAMPLES.items():
         content = text.encode()
-        body = StreamedBody(_once(content), bytes_max=len(content), size=len(content))
+        body = StreamedBody.held(content, bytes_max=len(content))
         headers = stored_headers(content_type)
-        await store_object(context.objects, context, repository, branch, path, body, headers)
+        await store_object(context.objects, context, made, branch, path, body, headers)
     await context.graveler.create_commit(context.change(), repository, branch, "Add sample data")
-
-
-async def _once(content: bytes) -> AsyncIterator[bytes]:
-    yield content

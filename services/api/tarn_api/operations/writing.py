@@ -41,14 +41,13 @@ async def upload_object(context: Context, at: op.UploadObject) -> schemas.Object
     """Stores the body of the request, or the field `content` of its form, as an object."""
     condition = write_condition(at.if_none_match, at.if_match)
     branch = _place(context, at.repository, at.branch, at.path, condition)
-    opening = context.objects.opening_call(context)
-    repository = await context.objects.repositories.get(opening, at.repository)
+    repository = await context.objects.repository(context, at.repository)
     try:
         headers, body = await _body(context)
         entry = await store_object(
             context.objects,
             context,
-            at.repository,
+            repository,
             branch,
             at.path,
             body,
@@ -145,15 +144,16 @@ async def _body(context: Context) -> tuple[StoredHeaders, StreamedBody]:
     kind = request.headers.get("content-type", "")
     metadata = _metadata(request)
     md5 = _claimed_md5(request)
-    pieces = received(request, bounds)
     if is_form(kind):
         stored_headers(metadata=metadata)  # refuses before the body is read
-        file = await file_of_form(kind, pieces)
+        file = await file_of_form(kind, received(request, bounds))
         about, pieces = stored_headers(file.content_type, metadata), file.pieces
         size = None
     else:
         about = stored_headers(kind, metadata)
-        size = announced_size(request)
+        if (whole := request.rest()) is not None:
+            return about, StreamedBody.held(whole, bytes_max=bounds.bytes_max, md5=md5)
+        pieces, size = received(request, bounds), announced_size(request)
     if size is not None:
         return about, StreamedBody(pieces, bytes_max=bounds.bytes_max, size=size, md5=md5)
     body = await StreamedBody.begun(pieces, bytes_max=bounds.bytes_max, small=small, md5=md5)

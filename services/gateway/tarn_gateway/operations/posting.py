@@ -41,7 +41,7 @@ async def post_object(backend: Backend, request: S3Request) -> Response:
     entry = await store_object(
         backend,
         request,
-        request.repository,
+        await backend.repository(request, request.repository),
         request.branch,
         request.path,
         payload,

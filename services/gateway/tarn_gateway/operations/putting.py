@@ -37,7 +37,7 @@ async def put_object(backend: Backend, request: S3Request) -> Response:
     entry = await store_object(
         backend,
         request,
-        request.repository,
+        await backend.repository(request, request.repository),
         branch,
         path,
         payload,

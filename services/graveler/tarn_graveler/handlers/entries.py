@@ -151,9 +151,8 @@ class EntryHandler:
         Raises:
             TarnError: DENIED, ADDRESS_NOT_ISSUED.
         """
-        for front in _FRONTS:
-            if await self._access.is_service(call, front):
-                return request.is_new_address
+        if await self._access.is_service(call, *_FRONTS):
+            return request.is_new_address
         if not self._gateways_prove():
             return False  # perhaps a gateway of release 0.9.0
         text = (

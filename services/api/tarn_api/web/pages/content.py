@@ -6,7 +6,6 @@ run only the script and the style sheet that carry their nonce, so that neither 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from urllib.parse import quote, urlsplit
 
 from msgspec import Struct
@@ -126,20 +125,13 @@ async def make_folder(context: Context, at: RepositoryAt, form: Form) -> Respons
     context.trace.values = {"repository": at.repository, "branch": branch, "path": path}
     context.require_write(at.repository, branch, path)
     try:
-        body = await StreamedBody.begun(_nothing(), bytes_max=0, small=1)
+        body = StreamedBody.held(b"", bytes_max=0)
         absent = WriteCondition(if_none_match=True)
         await _store(context, at.repository, branch, path, body, "application/x-directory", absent)
     except TarnError as error:
         if error.reason is not Reason.PRECONDITION_FAILED:
             raise
     return redirect(links.to_repository(at.repository, "objects", ref=branch, prefix=path))
-
-
-async def _nothing() -> AsyncIterator[bytes]:
-    """The body of an empty object."""
-    empty: tuple[bytes, ...] = ()
-    for piece in empty:
-        yield piece
 
 
 async def _store(
@@ -154,7 +146,7 @@ async def _store(
     await store_object(
         context.objects,
         context,
-        repository,
+        await context.objects.repository(context, repository),
         branch,
         path,
         body,
