@@ -173,7 +173,9 @@ async def test_a_second_head_that_does_not_end_ends_the_connection() -> None:
     async with serving(head_timeout_s=LONG) as (_, port), connected(port) as client:
         await client.send(GET)
         assert await client.status() == 200
-        await client.send(b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nok" + GET[:-4])
+        await client.send(
+            b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nok" + GET[:-4]
+        )
         assert await client.status() == 200  # the second head came in the same piece
         await clock.advance(LONG)
         assert await client.is_ended()
