@@ -141,6 +141,31 @@ class Lake:
         return count
 
 
+class ReplicaTasks:
+    """The background tasks of all replicas. Those of one replica end with it, before its threads and its cache."""
+
+    def __init__(self) -> None:
+        self._sets: list[TaskSet] = []
+
+    @asynccontextmanager
+    async def another(self) -> AsyncIterator[TaskSet]:
+        made = TaskSet()
+        self._sets.append(made)
+        try:
+            yield made
+        finally:
+            await made.close()
+
+    async def drain(self, timeout_s: float) -> bool:
+        """Waits until no task is left; returns False if a replica's tasks took longer than `timeout_s`."""
+        return all([await each.drain(timeout_s) for each in self._sets])
+
+    async def close(self) -> None:
+        """Ends the tasks of all replicas at their present step."""
+        for each in self._sets:
+            await each.close()
+
+
 class Replicas:
     """Makes replicas of one installation."""
 
@@ -165,7 +190,7 @@ class Replicas:
         self.clock = ManualClock()
         self.kv = GatedKv(kv or MemKv())
         self.blocks = store(self.clock)
-        self.tasks = TaskSet()
+        self.tasks = ReplicaTasks()
         self.meters = Meters()
         self.count = 0
         self.made: list[Graveler] = []
@@ -173,9 +198,12 @@ class Replicas:
     @asynccontextmanager
     async def replica(self) -> AsyncIterator[Graveler]:
         self.count += 1
-        async with open_committed(
-            self.blocks, self.directory / f"cache{self.count}", rule=BreakRule(rows_mean=4)
-        ) as committed:
+        async with (
+            open_committed(
+                self.blocks, self.directory / f"cache{self.count}", rule=BreakRule(rows_mean=4)
+            ) as committed,
+            self.tasks.another() as tasks,
+        ):
             graveler = assemble(
                 settings=GravelerSettings(
                     "test",
@@ -190,7 +218,7 @@ class Replicas:
                 committed=committed,
                 clock=self.clock,
                 ids=SeededIds(self.clock, seed=self.count),
-                tasks=self.tasks,
+                tasks=tasks,
                 operations=Operations(self.clock, self.meters),
             )
             if self.keeps_reads:
@@ -228,9 +256,16 @@ class Running:
         return task
 
     async def close(self) -> None:
-        for task in self._tasks:
-            task.cancel()
-        await asyncio.wait(self._tasks) if self._tasks else None
+        """Cancels what still runs, and drops its errors, which answer the cancellation.
+
+        A task that had failed before is reported as asyncio does it, unless the test has looked at its error."""
+        running = [task for task in self._tasks if task.cancel()]
+        self._tasks.clear()
+        if running:
+            await asyncio.wait(running)
+        for task in running:
+            if not task.cancelled():
+                task.exception()
 
 
 async def started(

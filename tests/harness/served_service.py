@@ -136,8 +136,8 @@ async def served_service(
             audit=audit,
         )
         address = await server.start()
-        made = await service.auth.create_credential(service.admin, user_id="root")
         try:
+            made = await service.auth.create_credential(service.admin, user_id="root")
             yield ServedService(
                 service,
                 address,

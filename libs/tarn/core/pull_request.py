@@ -83,7 +83,7 @@ class PullState(enum.StrEnum):
     CLOSED = "closed"
     MERGED = "merged"
     VOID = "void"
-    """Its creation was given up; it is shown to nobody."""
+    """Its creation was given up; no caller sees it."""
 
 
 class Verdict(enum.StrEnum):
@@ -137,7 +137,7 @@ class Review:
 
     Attributes:
         heads: what was reviewed.
-        dismissed_by: who dismissed it; empty: nobody.
+        dismissed_by: who dismissed it; empty: it is not dismissed.
     """
 
     user_id: UserId

@@ -348,7 +348,7 @@ _REPOSITORY: Final = (
     Record(
         "RepositoryKeys.pull",
         Step.PULLS,
-        guard="it names branches and commits that may be gone; an event without its request is shown to nobody",
+        guard="it names branches and commits that may be gone; an event without its request is never shown",
     ),
     Record("RepositoryKeys.PULLS", Step.PULLS),
     Record("RepositoryKeys.pull_event", Step.PULLS),

@@ -1,6 +1,6 @@
 """When a key pair was last used, and how (services/auth/README.md, "Last uses").
 
-A use is counted where auth learns that somebody *holds* the secret: a valid log-in, a valid signature of version 2, a
+A use is counted where auth learns that the caller *holds* the secret: a valid log-in, a valid signature of version 2, a
 session of a browser, or the caller token that a gateway passes on after it has verified a signature. The request of a
 gateway for a signing key proves nothing, because anybody can send an access key id.
 

@@ -65,7 +65,7 @@ class BucketCache:
         self._places: TtlCache[str, Place] = TtlCache(clock, _PLACES_MAX)
         self.cached = self._places.get
         self._misses = 0
-        # A read that began before a refusal may say the same as the cache: nobody joins it any more.
+        # A read that began before a refusal may say the same as the cache: no further caller joins it.
         self._forgotten = 0
         self._reads: SingleFlight[tuple[str, int], Place] = SingleFlight(_error_for_waiters)
 

@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from weakref import WeakSet
 
 from google.protobuf.message import Message
 
@@ -30,6 +31,7 @@ __all__ = [
     "STRANGER",
     "Toy",
     "call_in",
+    "close_what_is_left",
     "failure",
     "lookup",
     "serving",
@@ -175,6 +177,7 @@ class Served:
 
     async def start(self) -> RpcServer:
         """Starts serving at the configured address; later starts reuse the address of the first one."""
+        _SERVERS.add(self)
         self.server = RpcServer(
             [self.toy.endpoint],
             replace(self._config, listen=self.address or self._config.listen),
@@ -196,7 +199,25 @@ class Served:
 
 def transport_to(*addresses: str) -> GrpcTransport:
     """Returns a client of servers in plain text."""
-    return GrpcTransport(addresses, clock=SystemClock(), rng=random.Random(7))
+    made = GrpcTransport(addresses, clock=SystemClock(), rng=random.Random(7))
+    _TRANSPORTS.add(made)
+    return made
+
+
+_TRANSPORTS: WeakSet[GrpcTransport] = WeakSet()
+_SERVERS: WeakSet[Served] = WeakSet()
+
+
+async def close_what_is_left() -> None:
+    """Closes the clients and the servers that a test made here and, because it failed, did not close.
+
+    grpc.aio writes the requests of a server into memory of tasks of its loop. So a server must not outlive the loop.
+    """
+    for transport in list(_TRANSPORTS):
+        await transport.close()
+    for served in list(_SERVERS):
+        served.toy.release.set()
+        await served.kill()
 
 
 def call_in(seconds: float = 10.0, request_id: str = "request-1") -> Call:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from concurrent.futures import Executor
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
@@ -148,8 +149,8 @@ async def _written(faults: FaultInjector, key: BlockKey, work: Callable[[], Awai
 class MemRanges(RangeCache):
     """A range cache over a dict; files would only make the simulation slower."""
 
-    def __init__(self) -> None:
-        super().__init__(Path())
+    def __init__(self, executor: Executor | None = None) -> None:
+        super().__init__(Path(), executor=executor)
         self._files: dict[RangeId, Run] = {}
 
     def _store(self, range_id: RangeId, run: Run) -> None:

@@ -15,7 +15,7 @@ from cryptography import x509
 from http_exchanges import KeptSocket, exchange_of
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.support.clock import ManualClock
+from tests.support.clock import LoopClock, ManualClock
 from uvicorn.protocols.http.httptools_impl import RequestResponseCycle
 
 from tarn.config import SecretChanges, SecretFiles, load
@@ -25,6 +25,8 @@ from tarn.telemetry.meters import Meters
 from tarn_api.http import Exchange, HttpBounds, HttpServer
 
 SHORT = 0.2
+LONG = 600.0
+"""A bound that only `LoopClock` reaches, however slow the machine is."""
 
 
 async def answering(scope: Any, receive: Any, send: Any) -> None:
@@ -167,36 +169,49 @@ async def test_a_head_that_does_not_end_ends_the_connection(begin: bytes) -> Non
 
 
 async def test_a_second_head_that_does_not_end_ends_the_connection() -> None:
-    async with serving(head_timeout_s=SHORT) as (_, port), connected(port) as client:
+    clock = LoopClock()
+    async with serving(head_timeout_s=LONG) as (_, port), connected(port) as client:
         await client.send(GET)
         assert await client.status() == 200
-        await client.send(GET[:-4])
+        await client.send(
+            b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 2\r\n\r\nok" + GET[:-4]
+        )
+        assert await client.status() == 200  # the second head came in the same piece
+        await clock.advance(LONG)
         assert await client.is_ended()
 
 
 @pytest.mark.parametrize("more", [b"", b"\r\n", b"\r\n\r\n"])
 async def test_a_connection_without_requests_ends(more: bytes) -> None:
-    async with serving(idle_timeout_s=SHORT) as (_, port), connected(port) as client:
+    clock = LoopClock()
+    async with serving(idle_timeout_s=LONG) as (_, port), connected(port) as client:
         for _ in range(3):
             await client.send(GET)
             assert await client.status() == 200
         await client.send(more)
+        await clock.advance(LONG)
         assert await client.is_ended()
 
 
 async def test_a_connection_is_not_idle_while_a_request_runs_or_others_come() -> None:
-    async with serving(idle_timeout_s=SHORT) as (server, port), connected(port) as client:
+    clock = LoopClock()
+    async with serving(idle_timeout_s=LONG) as (server, port), connected(port) as client:
         await client.send(GET)
         assert await client.status() == 200
         await client.send(b"POST /echo HTTP/1.1\r\nhost: x\r\ncontent-length: 4\r\n\r\n12")
-        await asyncio.sleep(2 * SHORT)
+        async with asyncio.timeout(5):
+            while not server.state.tasks:  # noqa: ASYNC110 - uvicorn tells nobody
+                await asyncio.sleep(0.001)
+        await clock.advance(2 * LONG)
         await client.send(b"34")
         assert await client.status() == 200
         for _ in range(5):
-            await asyncio.sleep(SHORT / 2)
+            await clock.advance(LONG / 2)
             await client.send(GET)
             assert await client.status() == 200
         assert server.connection_count == 1
+        await clock.advance(LONG)
+        assert await client.is_ended()
 
 
 async def test_connections_beyond_the_bound_are_closed() -> None:
@@ -211,7 +226,8 @@ async def test_connections_beyond_the_bound_are_closed() -> None:
 
 async def test_the_rest_of_a_body_that_nobody_reads_ends_the_connection_or_comes() -> None:
     post = b"POST / HTTP/1.1\r\nhost: x\r\ncontent-length: 10\r\n\r\n12345"
-    async with serving(unread_timeout_s=SHORT) as (_, port):
+    clock = LoopClock()
+    async with serving(unread_timeout_s=LONG) as (_, port):
         async with connected(port) as client:
             await client.send(post)
             assert await client.status() == 200
@@ -220,6 +236,7 @@ async def test_the_rest_of_a_body_that_nobody_reads_ends_the_connection_or_comes
         async with connected(port) as client:
             await client.send(post)
             assert await client.status() == 200
+            await clock.advance(LONG)
             assert await client.is_ended()
 
 

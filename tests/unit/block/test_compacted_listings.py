@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from itertools import pairwise
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from typing import Any, TypeVar
 from unittest import mock
 
 import pyarrow as pa
@@ -21,15 +21,17 @@ from tests.support.listings import (
     sample_entry,
     staged,
 )
+from tests.support.sim.blocks import MemRanges
 
 from tarn.block import applying
 from tarn.block.committed import BuildResult, Committed
 from tarn.block.mem import MemBlockStore
-from tarn.block.rangecache import RangeCache
 from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.spans import PathSpan
+
+T = TypeVar("T")
 
 SPACE = "mem://lake"
 RULES = st.builds(
@@ -40,12 +42,26 @@ RULES = st.builds(
 )
 
 
+class AtOnce(Executor):
+    """Does work in the thread that asks for it: listings of some rows take less time than a thread takes to wake."""
+
+    def submit(  # type: ignore[override]
+        self, work: Callable[..., T], /, *args: Any, **named: Any
+    ) -> Future[T]:
+        done: Future[T] = Future()
+        try:
+            done.set_result(work(*args, **named))
+        except Exception as error:  # noqa: BLE001 - as in a thread
+            done.set_exception(error)
+        return done
+
+
 @contextmanager
 def opened(rule: BreakRule, finer: int = 16) -> Iterator[Committed]:
     """An empty store in which compactions cut so many ranges finer."""
-    with TemporaryDirectory() as folder, mock.patch.object(applying, "_FINER_RANGES", finer):
-        store = MemBlockStore(ManualClock())
-        yield Committed(store, RangeCache(Path(folder)), rule=rule)
+    with mock.patch.object(applying, "_FINER_RANGES", finer):
+        executor, store = AtOnce(), MemBlockStore(ManualClock())
+        yield Committed(store, MemRanges(executor), executor=executor, rule=rule)
 
 
 async def compact(

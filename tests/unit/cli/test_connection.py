@@ -15,8 +15,7 @@ from tarn.rpc.process.tls import server_credentials
 from tarn.rpc.server.grpc_server import RpcServer, ServerConfig
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.tracing import Tracing
-from tarn_cli.connection import Connection, collect, connect, connect_to_compactor
-from tarn_cli.session import Session
+from tarn_cli.connection import collect, connect, connect_to_compactor
 from tarn_cli.settings import Settings
 
 
@@ -103,45 +102,43 @@ async def test_commands_reach_services_that_require_certificates(tmp_path: Path)
         await server.close()
 
 
-def test_a_command_tells_that_it_waits_for_the_server(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    async def work(_: Connection) -> None:
-        raise AssertionError("there is no server")
+def without_a_server(command: list[str], folder: Path) -> subprocess.CompletedProcess[str]:
+    """Runs a command with a key; in a process of its own, because grpc.aio shares one poller among loops."""
+    key = {"TARN_ACCESS_KEY_ID": "TARNKEY", "TARN_SECRET_ACCESS_KEY": "s" * 40}
+    return subprocess.run(
+        command,
+        capture_output=True,
+        text=True,
+        env=clean_environment(HOME=str(folder), **key),
+        cwd=folder,
+        timeout=50,
+        check=False,
+    )
 
-    monkeypatch.setattr("tarn_cli.session._PATIENCE_S", 0.2)
-    where = Settings(server="127.0.0.1:1", access_key_id="TARNKEY", secret_access_key="s" * 40)
-    with pytest.raises(TarnError, match="cannot connect"):
-        Session(where, {}, None, 1.0).run(work, settings=where)
-    assert capsys.readouterr().err == "no answer from 127.0.0.1:1 yet; trying on\n"
-    with pytest.raises(TarnError, match="cannot connect"):
-        Session(where, {}, None, 1.0, quiet=True).run(work, settings=where)
-    assert capsys.readouterr().err == ""
+
+IMPATIENT = """
+import sys
+import tarn_cli.session
+from tarn_cli.__main__ import main
+
+tarn_cli.session._PATIENCE_S = 0.2
+main(sys.argv[1:])
+"""
+
+
+@pytest.mark.parametrize("quiet", [False, True])
+def test_a_command_tells_that_it_waits_for_the_server(tmp_path: Path, quiet: bool) -> None:
+    flags = ["--server", "127.0.0.1:1", "--timeout", "1", *(["--quiet"] if quiet else [])]
+    done = without_a_server([sys.executable, "-c", IMPATIENT, *flags, "repo", "list"], tmp_path)
+    remark, error = "no answer from 127.0.0.1:1 yet; trying on", done.stderr.splitlines()[-1]
+    assert done.stderr.splitlines() == ([error] if quiet else [remark, error])
+    assert "cannot connect" in error
+    assert done.returncode != 0
 
 
 def test_the_output_of_a_command_has_no_log_lines(tmp_path: Path) -> None:
     """A server with a name is looked up, and the look-up is logged; a program parses the output."""
-    command = [
-        sys.executable,
-        "-m",
-        "tarn_cli",
-        "--server",
-        "localhost:1",
-        "--timeout",
-        "3",
-        "repo",
-        "list",
-        "--json",
-    ]
-    key = {"TARN_ACCESS_KEY_ID": "TARNKEY", "TARN_SECRET_ACCESS_KEY": "s" * 40}
-    done = subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        env=clean_environment(HOME=str(tmp_path), **key),
-        cwd=tmp_path,
-        timeout=50,
-        check=False,
-    )
+    flags = ["--server", "localhost:1", "--timeout", "3", "repo", "list", "--json"]
+    done = without_a_server([sys.executable, "-m", "tarn_cli", *flags], tmp_path)
     assert done.returncode != 0
     assert done.stdout == ""

@@ -7,13 +7,17 @@ import socket
 from collections.abc import AsyncIterator
 
 import pytest
+import pytest_asyncio
 
 from tarn.rpc.process.system import SystemClock
 from tarn.rpc.server.health_server import HealthServer
 from tarn_cli.health import main
 
+# grpc.aio shares one poller among the event loops of a process; one loop keeps tests apart from it.
+pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-@pytest.fixture
+
+@pytest_asyncio.fixture(loop_scope="session")
 async def server() -> AsyncIterator[tuple[HealthServer, str]]:
     """A server, which is not ready yet, and its address."""
     server = HealthServer("127.0.0.1:0", SystemClock())

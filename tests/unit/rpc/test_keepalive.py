@@ -36,17 +36,17 @@ async def is_kept(server_options: Options) -> bool:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     options = faster(metadata.CHANNEL_OPTIONS)
-    async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
-        await channel.channel_ready()
-        ready = grpc.ChannelConnectivity.READY
-        try:
+    try:
+        async with grpc.aio.insecure_channel(f"127.0.0.1:{port}", options=options) as channel:
+            await channel.channel_ready()
+            ready = grpc.ChannelConnectivity.READY
             async with asyncio.timeout(SECONDS):
                 await channel.wait_for_state_change(ready)
             return False
-        except TimeoutError:
-            return True
-        finally:
-            await server.stop(None)
+    except TimeoutError:
+        return True
+    finally:
+        await server.stop(None)
 
 
 async def test_pings_of_a_quiet_client_are_accepted() -> None:

@@ -27,6 +27,9 @@ from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 
 pytestmark = pytest.mark.system
 
+# grpc.aio shares one poller among the event loops of a process; one loop keeps tests apart from it.
+grpc_loop = pytest.mark.asyncio(loop_scope="session")
+
 PROGRAM = """
 import asyncio, sys
 from tarn.rpc.process.serve import AdminPort, ServeConfig, serve
@@ -195,36 +198,34 @@ def test_applications_start_in_order_and_stop_in_reverse_order(start: Start) -> 
     assert process.events() == ["ready", "stopping", "stopped"]
 
 
-def test_endpoints_of_applications_are_served(start: Start) -> None:
+@grpc_loop
+async def test_endpoints_of_applications_are_served(start: Start) -> None:
     process = start(seconds=0.2)  # one operation never ends
-    address = process.ready()["grpc"]
-
-    async def ask() -> pb.LookupResult:
-        transport = transport_to(address)
-        result = await transport.operate(SERVICE, *lookup("a"), call_in())
-        slow = transport.operate(SERVICE, *lookup("wait"), call_in(1.0))
-        assert (await failure(slow)).kind is Kind.DEADLINE
-        await transport.close()
-        assert isinstance(result, pb.LookupResult)
-        return result
-
-    assert asyncio.run(ask()).entry == b"a"
+    transport = transport_to(process.ready()["grpc"])
+    result = await transport.operate(SERVICE, *lookup("a"), call_in())
+    slow = transport.operate(SERVICE, *lookup("wait"), call_in(1.0))
+    assert (await failure(slow)).kind is Kind.DEADLINE
+    await transport.close()
+    assert isinstance(result, pb.LookupResult)
+    assert result.entry == b"a"
     process.tell(signal.SIGINT)
     assert process.end()[0] == 0
 
 
-def test_the_admin_port_serves_the_metrics_of_the_process(start: Start) -> None:
+def page_of(url: str) -> str:
+    with urllib.request.urlopen(url, timeout=10) as answer:
+        page: str = answer.read().decode()
+        return page
+
+
+@grpc_loop
+async def test_the_admin_port_serves_the_metrics_of_the_process(start: Start) -> None:
     process = start(admin='AdminPort("127.0.0.1:0", is_required=True)')
     addresses = process.ready()
-
-    async def talk() -> None:
-        transport = transport_to(addresses["grpc"])
-        await transport.operate(SERVICE, *lookup("a"), call_in(5.0))
-        await transport.close()
-
-    asyncio.run(talk())
-    with urllib.request.urlopen(f"http://{addresses['admin']}/metrics", timeout=10) as answer:
-        page = answer.read().decode()
+    transport = transport_to(addresses["grpc"])
+    await transport.operate(SERVICE, *lookup("a"), call_in(5.0))
+    await transport.close()
+    page = await asyncio.to_thread(page_of, f"http://{addresses['admin']}/metrics")
     assert (
         'tarn_rpc_duration_seconds_count{method="/tarn.graveler.v1.EntryService/Operate"} 1' in page
     )

@@ -399,11 +399,20 @@ async def test_a_watcher_that_does_not_read_keeps_no_server_from_stopping() -> N
     slots.close()
 
 
+@asynccontextmanager
+async def closed_at_the_end(server: HealthServer) -> AsyncIterator[None]:
+    try:
+        yield
+    finally:
+        await server.close()
+
+
 async def test_probes_are_answered_beside_strangers_that_fill_the_port_of_health() -> None:
     server = HealthServer("127.0.0.1:0", SystemClock())
     address = await server.start()
     server.set_ready(is_ready=True)
     async with (
+        closed_at_the_end(server),
         grpc.aio.insecure_channel(address) as hostile,
         grpc.aio.insecure_channel(address) as probe,
     ):
@@ -416,7 +425,6 @@ async def test_probes_are_answered_beside_strangers_that_fill_the_port_of_health
             late = grpc.StatusCode.DEADLINE_EXCEEDED
             assert await end_of(watches[16]) in (grpc.StatusCode.RESOURCE_EXHAUSTED, late)
             answer = await check(HealthCheckRequest(service=READY), timeout=10.0)
-    await server.close()
     assert answer.status == HealthCheckResponse.SERVING
 
 

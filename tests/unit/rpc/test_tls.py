@@ -100,7 +100,9 @@ async def test_a_slow_handshake_is_waited_for(tmp_path: Path) -> None:
     async with await asyncio.start_server(forward_late, "127.0.0.1", 0) as proxy:
         address = f"127.0.0.1:{proxy.sockets[0].getsockname()[1]}"
         replicas = Replicas([address], tls=ChannelTls(files), clock=SystemClock())
-        (transport,) = (await replicas.transports()).values()
-        await transport.unary(SERVICE, "ListEntries", pb.ListEntriesRequest(), call_in(10))
-        await replicas.close()
-        await served.kill()
+        try:
+            (transport,) = (await replicas.transports()).values()
+            await transport.unary(SERVICE, "ListEntries", pb.ListEntriesRequest(), call_in(10))
+        finally:
+            await replicas.close()
+            await served.kill()

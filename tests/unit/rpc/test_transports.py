@@ -148,6 +148,8 @@ async def test_slow_read_ends_at_its_deadline(pair: Pair) -> None:
 
 
 async def test_slow_change_has_an_unknown_outcome_and_runs_to_its_end(pair: Pair) -> None:
+    await pair.read("connect")  # or the deadline may pass before the change has begun
+    pair.toy.ended.clear()
     for work in (pair.write("wait-1", 0.1), pair.unstage_many("wait-2", 0.1)):
         error = await failure(work)
         assert (error.kind, error.reason) == (Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN)

@@ -18,9 +18,9 @@ _PULL_REQUEST_SERVICE: Final = pb.DESCRIPTOR.services_by_name["PullRequestServic
 
 
 class PullRequestService(Protocol):
-    """Pull requests: somebody asks to merge one branch into another one, others comment and review, and the commit
-    that they reviewed is merged (docs/design/pull-requests.md). Every rpc fails with REPOSITORY_NOT_FOUND, and
-    those about one request with PULL_REQUEST_NOT_FOUND.
+    """Pull requests: a user asks to merge one branch into another one, others comment and review, and the commit that
+    they reviewed is merged (docs/design/pull-requests.md). Every rpc fails with REPOSITORY_NOT_FOUND, and those
+    about one request with PULL_REQUEST_NOT_FOUND.
     """
 
     async def CreatePullRequest(

@@ -105,7 +105,7 @@ async def _checked_wire(
     try:
         abilities = await _checked(ServerCheck(wire, retrying, probe, stamp), settings)
     except BaseException:
-        wire.close()
+        await wire.close()
         raise
     return wire, abilities
 

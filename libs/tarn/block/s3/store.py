@@ -274,4 +274,4 @@ class S3BlockStore:
     async def close(self) -> None:
         """See `BlockStore.close`."""
         await self._guard.close()
-        self._wire.close()
+        await self._wire.close()

@@ -11,12 +11,14 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any, Final, TypeVar
 
 import obstore
 from obstore.store import S3Store
 
 from tarn.aio.bounded_map import BoundedMap
+from tarn.aio.thread_work import run_in_thread
 from tarn.block.s3.faults import CallError, Failure
 from tarn.block.s3.names import ObjectKey
 from tarn.block.s3.spool import PartBody
@@ -84,9 +86,9 @@ class Wire:
         self._buckets = BoundedMap(_BUCKETS_MAX)
         other._threads.shutdown(wait=False)
 
-    def close(self) -> None:
-        """Waits for the threads' calls and ends the threads."""
-        self._threads.shutdown(wait=False, cancel_futures=True)
+    async def close(self) -> None:
+        """Waits for the threads' calls, also those whose callers have left, and ends the threads."""
+        await run_in_thread(partial(self._threads.shutdown, cancel_futures=True))
         self._boto.close()
 
     def _bucket(self, name: str) -> S3Store:

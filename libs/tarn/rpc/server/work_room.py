@@ -45,7 +45,7 @@ class WorkRoom:
             raise
 
     def take_now(self, operations: int, size_bytes: int) -> bool:
-        """Takes room if there is some and no one waits for it; returns whether it did."""
+        """Takes room if some is free and no other caller waits for it; returns whether it did."""
         takes = not self._waiting and self._fits(operations, size_bytes)
         if takes:
             self._add(operations, size_bytes)

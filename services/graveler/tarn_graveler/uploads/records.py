@@ -31,7 +31,7 @@ def require_claim(record: pb.UploadRecord, upload_id: str, claim: bytes) -> None
     Raises:
         TarnError: UPLOAD_BUSY: the claim was taken over or given up, or the upload has ended.
     """
-    # A claim that was given up leaves an empty id, which nobody holds.
+    # A claim that was given up leaves an empty id, which is that of no completion.
     is_ours = record.completing_op_id == claim != b""
     if record.state != pb.UPLOAD_STATE_COMPLETING or not is_ours:
         text = f"upload {upload_id} has ended, or another completion took it over; repeat the completion"
