@@ -107,6 +107,7 @@ spark-modes: setup  ## Run Spark 4.1 and 3.5 with each committer in each mode, I
 sim:  ## Play 200 seeds of the simulated installation (SEED=n: one, with its log)
 	@tools/setup python
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds 200) $(ARGS)
+	@$(if $(SEED),true,$(BIN)/python -m tests.sim.losses --seeds 20)
 
 sim-long:  ## Play 10,000 seeds
 	@tools/setup python

@@ -54,6 +54,7 @@ TARGETS: Final = {
     "libs/tarn/gate": "tarn.gate",
     "libs/tarn/objects": "tarn.objects",
     "libs/tarn/fsck": "tarn.fsck",
+    "libs/tarn/journal": "tarn.journal",
     "cli/tarn_cli": "tarn_cli",
 }
 _HIT: Final = "__tarn_hit__"

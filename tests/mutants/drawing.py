@@ -67,6 +67,7 @@ WEIGHTS: Final[Sequence[tuple[str, float]]] = (
     ("tarn_gateway.*", 0.0),
     ("tarn.snapshot.*", 0.0),
     ("tarn_cli.*", 0.0),
+    ("tarn.journal.*", 0.0),
     ("tarn.core.branch", _PROTOCOL_WEIGHT),
     ("tarn.core.entry", 2.0),
     ("tarn.core.listing.newest", 2.0),

@@ -19,6 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 from unittest import mock
 
+from tests.sim.versioning import REPOSITORY
 from tests.support.check.history import MERGES, NEVER, History, Op, OpKind, Outcome, shown
 
 from tarn.block.port import BlockKey
@@ -150,6 +151,10 @@ def _unwritten(world: World, puts: _Puts) -> Iterator[tuple[str, str]]:
     written: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
     for (branch, path), ops in puts.items():
         written[branch.split("/")[0], path].update(op.value or 0 for op in ops)
+    if world.history.first:  # it goes on over a rebuilt store
+        for commit in world.history.commits.values():
+            for path, value in commit.contents.items():
+                written[REPOSITORY, path].add(value)
     for op in world.history.ops:
         if op.kind not in {OpKind.GET, OpKind.LIST} or not op.is_ok or op.key is None:
             continue

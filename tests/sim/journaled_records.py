@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -72,6 +72,19 @@ class JournaledRecords:
         self._removed: dict[str, dict[bytes, Companion]] = {}
         self._files: dict[BlockKey, set[_Row]] = {}
         self.events = 0
+
+    def rebuilt(self, name: str, rows: Mapping[bytes, bytes]) -> None:
+        """Notes the records that a store begins with; the base of its epoch has them, with the order 0."""
+        place = place_of("sim", name)
+        assert place is not None, "it has records"
+        self._places[name] = place
+        for key, value in rows.items():
+            if (kind := kind_of(place, key)).is_journaled:
+                told = kind.told(value)
+                event = pb.JournalEvent(key=key.decode(), payload=told).SerializeToString()
+                known = self._removed.setdefault(name, {})
+                known[b"base/" + key] = Companion(b"base/" + key, event, 0)
+                self._changes[name, key] = [_Change(told, _State.MADE)]
 
     def begin(
         self,

@@ -74,6 +74,11 @@ class Machine:
         self.world.statistics["pauses"] += self._process.pauses
         self.world.tasks.spawn(self.tasks.close())
 
+    def pause(self, seconds: float) -> None:
+        """Stops the process between two of its steps."""
+        self.world.log(f"{self.name} pauses for {seconds:.1f} s")
+        self._process.stop(self.world.loop.time() + seconds)
+
     def spawn(self, work: Coroutine[Any, Any, None], *, may_stop: bool) -> None:
         """Starts a task of this process; `may_stop`: pauses may begin in it."""
         outside = STRAND.set(Strand(self._process, may_stop=may_stop))

@@ -2,8 +2,9 @@
 
 import asyncio
 import contextlib
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, MutableMapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 from unittest import mock
 
 from structlog.testing import capture_logs
@@ -65,7 +66,7 @@ from tarn_graveler.records.branches import BranchName
 from tarn_graveler.records.commits import Commits
 from tarn_graveler.records.erased_lookups import ErasureLookups, ScannedErasures
 
-__all__ = ["Run", "run_plan", "run_seed", "scaled"]
+__all__ = ["Run", "judged", "play", "play_clients", "run_plan", "run_seed", "scaled", "simulated"]
 
 _DAY_SECONDS = 5
 _OVERRUN_SECONDS = 2.0
@@ -128,15 +129,32 @@ def run_plan(plan: Plan, *, is_traced: bool = False, salt: str = SALT) -> Run:
     async def main(loop: SimLoop) -> None:
         world = World(loop, plan, is_traced=is_traced, salt=salt)
         worlds.append(world)
-        await _play(world)
+        await play(world)
         world.problems += loop.errors
 
+    logs = simulated(plan, worlds, main)
+    return judged(worlds[0], logs)
+
+
+def simulated(
+    plan: Plan, worlds: list[World], main: Callable[[SimLoop], Coroutine[Any, Any, None]]
+) -> Sequence[MutableMapping[str, Any]]:
+    """Plays worlds of a plan; returns what they log.
+
+    Args:
+        worlds: `main` adds each that it makes. The newest one gets what is noted of commits and erasures.
+        main: plays them.
+    """
     with scaled(plan), _built_commits(worlds), noted_discards(worlds), capture_logs() as logs:
         try:
             simulate(main, plan.seed)
         except SimStuckError as error:
             worlds[0].problem(f"stuck: {error}")
-    world = worlds[0]
+    return logs
+
+
+def judged(world: World, logs: Sequence[MutableMapping[str, Any]]) -> Run:
+    """Returns the run of a world that was played, with all that it breaks."""
     misused, admitted = world.views.judge(), world.sessions.judge()
     report = check(as_told(world))
     report.violations += [Violation("I12", text) for text in misused]
@@ -155,7 +173,7 @@ def run_plan(plan: Plan, *, is_traced: bool = False, salt: str = SALT) -> Run:
         report.statistics[f"online: {outcome}"] += count
     for kind, count in acknowledged(world.history).items():
         report.statistics[f"{ACKNOWLEDGED}{kind}"] += count
-    return Run(plan, world.history, report)
+    return Run(world.plan, world.history, report)
 
 
 @contextlib.contextmanager
@@ -230,7 +248,7 @@ def _built_commits(worlds: list[World]) -> Iterator[None]:
 
     def noted(self: Commits, repository: Repository, commit: CommitContent) -> Awaitable[CommitId]:
         if repository.repository_id == REPOSITORY:
-            worlds[-1].built.add(commit_id_of(commit))
+            _home_of(self, worlds).built.add(commit_id_of(commit))
         if worlds[-1].plan.collecting is not None:
             place = (repository.storage_namespace, commit.metarange_id)
             worlds[-1].kept.built(commit_id_of(commit), *place)
@@ -240,7 +258,15 @@ def _built_commits(worlds: list[World]) -> Iterator[None]:
         yield
 
 
-async def _play(world: World) -> None:
+def _home_of(commits: Commits, worlds: list[World]) -> World:
+    """Returns the world whose replica builds a commit."""
+    for world in worlds[:-1]:
+        if any(each.is_up and each.graveler.commits is commits for each in world.replicas):
+            return world
+    return worlds[-1]
+
+
+async def play(world: World) -> None:
     """Sets up, runs clients under faults, ends the faults, and reads everything."""
     plan = world.plan
     world.log(plan.line())
@@ -277,11 +303,17 @@ async def _play(world: World) -> None:
         await set_rules(world.replicas[0], REPOSITORY, plan.expiring)
     repositories = sorted({branch.split("/")[0] for branch in branches})
     world.start_collectors(repositories)
+    await play_clients(world, branches, admins)
+
+
+async def play_clients(world: World, branches: list[str], admins: Sequence[Client]) -> None:
+    """Runs clients on branches that are there, beside others, until both have ended; then reads everything."""
+    plan = world.plan
     world.start_faults()
-    clients = [Client(world, f"c{n}", branches) for n in range(plan.clients)]
-    clients += [Deleter(world, f"d{n}", branches) for n in range(plan.deleters)]
-    clients += [ViewUser(world, f"v{n}") for n in range(plan.view_users)]
-    clients += [SessionHolder(world, f"h{n}") for n in range(plan.session_users)]
+    clients = [Client(world, f"{world.life}c{n}", branches) for n in range(plan.clients)]
+    clients += [Deleter(world, f"{world.life}d{n}", branches) for n in range(plan.deleters)]
+    clients += [ViewUser(world, f"{world.life}v{n}") for n in range(plan.view_users)]
+    clients += [SessionHolder(world, f"{world.life}h{n}") for n in range(plan.session_users)]
     async with asyncio.TaskGroup() as group:
         running = [group.create_task(client.run()) for client in clients]
         others = [group.create_task(other.run()) for other in admins]
@@ -326,7 +358,7 @@ async def _look(world: World, branches: list[str]) -> None:
         await _collect(world, graveler, branch)
         await check_reflog(world, graveler, branch)
     _check_tags(world)
-    if world.plan.keeps_events:
+    if world.plan.keeps_events and not world.is_lost:
         await world.journaled.finish(last)
     last.crash()
 

@@ -70,6 +70,7 @@ class Client:
         plan = self.world.plan
         acts, weights = [*plan.weights], [*plan.weights.values()]
         for _ in range(plan.operations):
+            await self.world.serving()
             (name,) = self.random.choices(acts, weights)
             await getattr(self, name)(
                 self.random.choice(self.branches), self.random.choice(self.keys)
@@ -268,7 +269,10 @@ class Client:
         cover.
         """
         asked = {"prefix": prefix, "delimiter": delimiter, "after": after}
-        scratches = [f"{_SCRATCH}c{n}" for n in range(self.world.plan.clients)]
+        lives = sorted({"", self.world.life})
+        scratches = [
+            f"{_SCRATCH}{life}c{n}" for life in lives for n in range(self.world.plan.clients)
+        ]
         matching = [k for k in [*self.keys, *scratches] if k.startswith(prefix)]
         left = sorted(k for k in matching if k > after != _line(k, prefix, delimiter))
         ops, token = await self._page(branch, left, limit, asked)

@@ -260,10 +260,20 @@ def _brisk(profile: FaultProfile, collecting: Collecting) -> FaultProfile:
 
 
 class World:
-    """The installation of one run, without its clients."""
+    """The installation of one run, without its clients.
+
+    Args:
+        before: the world whose store was lost: this one has its bucket, and a new store.
+    """
 
     def __init__(
-        self, loop: SimLoop, plan: Plan, *, is_traced: bool = False, salt: str = SALT
+        self,
+        loop: SimLoop,
+        plan: Plan,
+        *,
+        is_traced: bool = False,
+        salt: str = SALT,
+        before: World | None = None,
     ) -> None:
         self.loop = loop
         self.plan = plan
@@ -277,15 +287,14 @@ class World:
         self.faults = FaultInjector(CALM, random.Random(f"{salt} {plan.seed}"))
         self.collector_faults = FaultInjector(CALM, random.Random(f"{salt} collectors {plan.seed}"))
         self.tasks = TaskSet()
-        self.blocks = MemBlockStore(SimClock(loop))
-        self.values = Values(self.blocks)
+        self.blocks: MemBlockStore = (
+            MemBlockStore(SimClock(loop)) if before is None else before.blocks
+        )
+        self.values: Values = Values(self.blocks) if before is None else before.values
         self.statistics: Counter[str] = Counter()
         self.cassandra: SimCassandra | None = None
         self.store: _Store
-        if plan.store == "cassandra":
-            self.store = self.cassandra = SimCassandra(self.faults, self.tasks)
-        else:
-            self.store = SimSqlite(self.faults)
+        self.make_store()
         self.online_outcomes: Counter[str] = Counter()
         reading_seconds = 0.0 if plan.collecting is None else plan.collecting.reading_seconds
         if plan.expiring is not None:  # a reader may use a commit a little longer than it is kept
@@ -307,6 +316,19 @@ class World:
         # Ids of the commits that were built in the repository with merges, published or not.
         self.built: set[str] = set()
         self.has_faults = False
+        # Of a store that is lost, and of the one that is rebuilt (`tests.sim.rebuilding`).
+        self.is_lost = False
+        self.life = ""
+
+    def make_store(self) -> None:
+        """Makes an empty store. Processes that have begun use the one before."""
+        if self.plan.store == "cassandra":
+            self.store = self.cassandra = SimCassandra(self.faults, self.tasks)
+        else:
+            self.store = SimSqlite(self.faults)
+
+    async def serving(self) -> None:
+        """Waits while the installation is gone; clients wait for that before an operation."""
 
     def log(self, text: str) -> None:
         """Adds a line to the run's log."""

@@ -218,6 +218,7 @@ class History:
         quiet_at: time at which the quiet end began: no earlier request is still running; `NEVER` if that
             is unknown.
         log: one line for each event, in order; equal for equal seeds.
+        first: number of the first operation; commits name the number of theirs, and some are older than the history.
     """
 
     ops: list[Op] = field(default_factory=list)
@@ -230,6 +231,7 @@ class History:
     quiet_at: float = NEVER
     log: list[str] = field(default_factory=list)
     clock: int = 0
+    first: int = 0
 
     def tick(self) -> int:
         """Returns the time of the next event."""
@@ -247,7 +249,8 @@ class History:
         inv: float | None = None,
     ) -> Op:
         """Records the begin of an operation, now or at `inv` (for attempts of one logical operation)."""
-        op = Op(len(self.ops), proc, kind, branch, key, value, self.tick() if inv is None else inv)
+        number = self.first + len(self.ops)
+        op = Op(number, proc, kind, branch, key, value, self.tick() if inv is None else inv)
         self.ops.append(op)
         return op
 

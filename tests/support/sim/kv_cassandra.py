@@ -49,6 +49,7 @@ from tarn.kv.port import (
     Group,
     OutcomeUnknownError,
     Partition,
+    PartitionInfo,
     PartitionKind,
     Predicate,
     PredicateFailedError,
@@ -83,6 +84,7 @@ class SimCassandra:
         self._nodes = [Node() for _ in range(_NODES)]
         self._registers: dict[str, dict[bytes, Register]] = {}
         self._versions = 0
+        self.described: dict[str, Partition] = {}
 
     def open(self, clock: SimClock) -> _Client:
         """Returns the session of one replica."""
@@ -214,6 +216,7 @@ class _Client:
         is_new = partition.name not in self._known
         self._faults.raise_unavailable(f"the descriptor of {partition.name}", is_new=is_new)
         self._known.add(partition.name)
+        self._cluster.described[partition.name] = partition
 
     def crash(self) -> None:
         """Does nothing: a crash does not affect requests that were sent."""
@@ -638,6 +641,15 @@ class _Client:
                 node.hints.append(lambda node=node: node.drop(partition.name, time_us))  # type: ignore[misc]
             else:
                 node.drop(partition.name, time_us)
+
+    async def partitions(self, prefix: str) -> AsyncIterator[PartitionInfo]:
+        """See `ListingKv.partitions`."""
+        await self._faults.hop("scan")
+        self._faults.refuse("the list of partitions")
+        for name, each in list(self._cluster.described.items()):
+            rows, _ = await self._cluster.peek(name)
+            if rows and name.startswith(prefix):
+                yield PartitionInfo(name, each.kind, each.buckets)
 
     async def close(self) -> None:
         """Does nothing: the cluster outlives its sessions."""

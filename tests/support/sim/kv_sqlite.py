@@ -24,6 +24,7 @@ from tarn.kv.port import (
     Group,
     OutcomeUnknownError,
     Partition,
+    PartitionInfo,
     PartitionKind,
     Predicate,
     Row,
@@ -58,7 +59,9 @@ class SimSqlite:
 
     async def peek(self, partition: str) -> tuple[dict[bytes, bytes], list[Companion]]:
         """Returns all rows and companions of a partition at this moment, without faults; for checkers."""
-        kind = self._rows.partition_names()[partition]
+        kind = self._rows.partition_names().get(partition)
+        if kind is None:
+            return {}, []
         rows = await self._rows.scan(Partition(partition, kind), b"", None, SCAN_LIMIT_MAX)
         companions = await self._rows.scan_companions(
             Partition(partition, kind), b"", None, SCAN_LIMIT_MAX
@@ -204,6 +207,13 @@ class _Process:
             await self._write("clean", lambda keys=keys: self._rows.delete_many(partition, keys))  # type: ignore[misc]
         if await self._rows.scan_companions(partition, b"", None, 1):
             await self._write("clean", lambda: self._rows.drop_partition(partition))
+
+    async def partitions(self, prefix: str) -> AsyncIterator[PartitionInfo]:
+        """See `ListingKv.partitions`."""
+        await self._faults.hop("scan")
+        self._faults.refuse("the list of partitions")
+        async for each in self._rows.partitions(prefix):
+            yield each
 
     async def close(self) -> None:
         """Does nothing: the file outlives its processes."""

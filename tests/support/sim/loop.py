@@ -123,6 +123,7 @@ class SimLoop(asyncio.BaseEventLoop):
         self._random = random.Random(seed)
         self._timers: list[tuple[float, float, int, asyncio.Handle]] = []
         self._count = 0
+        self.steps_max = STEPS_MAX
         self._ticks = 0
         self.set_task_factory(self._make_task)
         self.set_exception_handler(self._note_error)
@@ -173,8 +174,8 @@ class SimLoop(asyncio.BaseEventLoop):
     def _run_once(self) -> None:
         """Runs one tick; `run_forever` calls it until the loop is stopped."""
         self._ticks += 1
-        if self._ticks > STEPS_MAX:
-            raise SimStuckError(f"{STEPS_MAX} turns and no end at {self._now:.3f} s")
+        if self._ticks > self.steps_max:
+            raise SimStuckError(f"{self.steps_max} turns and no end at {self._now:.3f} s")
         ready: Any = self._ready  # type: ignore[attr-defined]
         if not ready:
             self._advance()

@@ -45,6 +45,11 @@ class Process:
         """Ends its pause, and allows no other one. Otherwise the end of a task that is cancelled would wait."""
         self._is_killed = True
 
+    def stop(self, until: float) -> None:
+        """Pauses the whole process."""
+        self.pauses += 1
+        self._until = until
+
     def until(self, task: asyncio.Task[object] | None, now: float, *, may_stop: bool) -> float:
         """Returns the time until which a step must wait; it may run at once if that is `now` or earlier.
 

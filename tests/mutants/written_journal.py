@@ -1,0 +1,114 @@
+"""Written mutations of the journal: epochs, their takeover, and rebuilds beside a lost store that goes on."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from tests.mutants.applying import Written
+
+__all__ = ["JOURNAL"]
+
+JOURNAL: Final[Sequence[Written]] = (
+    Written(
+        "epoch-number-is-raised",
+        "tarn_graveler.journal.epochs",
+        "An attempt that is taken over gets a greater number, so a lost store begins an epoch behind a rebuild.",
+        "        if record.has_begun or record.number != number + 1:\n",
+        "        if record.has_begun:\n",
+    ),
+    Written(
+        "epoch-forgets-its-store",
+        "tarn_graveler.journal.epochs",
+        "An attempt that is taken over gets other digits, so the late file of the one before is that of another store.",
+        "            chance = epoch_store(before.folder) + chance[16:]\n",
+        "            pass\n",
+    ),
+    Written(
+        "epoch-of-any-store",
+        "tarn_graveler.journal.epochs",
+        "A store takes the epoch of another store, of the number of its own attempt, for its own.",
+        "    return record.number == epoch.number and is_same_store\n",
+        "    return record.number == epoch.number\n",
+    ),
+    Written(
+        "epoch-file-of-any-store",
+        "tarn.journal.epochs",
+        "A store that finds the file of another one goes on in that epoch.",
+        "        if epoch_store(other.folder) != epoch_store(epoch.folder):\n"
+        "            raise _taken(namespace, epoch, other) from error\n",
+        "",
+    ),
+    Written(
+        "rebuild-takes-a-base-over",
+        "tarn_graveler.journal.epochs",
+        "A repetition of a rebuild takes over the base of the attempt before, whose tokens have other names.",
+        "        if source is None and before is not None and not before.may_follow:\n",
+        "        if before is not None and not before.may_follow:\n",
+    ),
+    Written(
+        "rebuild-behind-any-epoch",
+        "tarn_graveler.journal.epochs",
+        "A rebuild goes behind an epoch that it has not read.",
+        "        epoch = await self._begin(place, row, record, source.newest.number, source.epoch)\n",
+        "        newest = await newest_epoch(self._blocks, place.namespace)\n"
+        "        number = newest.number if newest is not None else 0\n"
+        "        epoch = await self._begin(place, row, record, number, source.epoch)\n",
+    ),
+    Written(
+        "base-without-its-row",
+        "tarn_graveler.journal.epochs",
+        "A base counts although the row of the store went while it was read.",
+        "        _require_attempt(await row.read(settle=True), epoch)\n",
+        "",
+    ),
+    Written(
+        "new-store-follows",
+        "tarn_graveler.journal.epochs",
+        "An empty store in the place of a lost one begins an epoch, which hides all that a rebuild needs.",
+        "            if newest is not None and record is None and is_shared:\n"
+        "                raise _unknown_store(place, newest)\n",
+        "",
+    ),
+    Written(
+        "epoch-is-looked-at-once",
+        "tarn_graveler.journal.draining",
+        "A lost store deletes a block after a rebuild has followed during its pass.",
+        "        if (epoch := await self.drain(place, is_full=True)) is not None:\n"
+        "            await require_newest(self._blocks, place.namespace, epoch)\n",
+        "        await self.drain(place, is_full=True)\n",
+    ),
+    Written(
+        "rebuild-lists-files-once",
+        "tarn_graveler.journal.epochs",
+        "A rebuild does not notice a file that came while it worked, and names a block that was deleted then.",
+        "        await require_unchanged(self._blocks, place.namespace, source)\n",
+        "",
+    ),
+    Written(
+        "oldest-epoch-is-read",
+        "tarn.journal.epochs",
+        "The first epoch of a bucket counts instead of the newest one.",
+        "        newest = max((newest, *(epoch_number(info.path) or 0 for info in page)))\n",
+        "        newest = newest or min(epoch_number(info.path) or 0 for info in page)\n",
+    ),
+    Written(
+        "dead-rebuild-is-read",
+        "tarn.journal.source",
+        "A rebuild after one that died reads the epoch that it has begun, and tells nothing of what was damaged.",
+        "_CHAIN_MAX: Final = 1_000\n",
+        "_CHAIN_MAX: Final = 0\n",
+    ),
+    Written(
+        "used-rebuild-is-skipped",
+        "tarn.journal.source",
+        "Behind a rebuild that died, the epoch of one whose store was used is left out.",
+        "    for number in range(epoch.number - 1, epoch.parent - 1, -1):\n",
+        "    for number in (epoch.parent,):\n",
+    ),
+    Written(
+        "compacted-epoch-counts-as-unused",
+        "tarn.journal.source",
+        "The epoch of a rebuild is left out if a compaction has replaced all that was drained in it.",
+        "    return bool(names or compaction), files_digest(epoch, compaction, names)\n",
+        "    return bool(names), files_digest(epoch, compaction, names)\n",
+    ),
+)
