@@ -9,8 +9,17 @@ from tests.mutants.written_graveler import GRAVELER
 from tests.mutants.written_lifecycle import LIFECYCLE
 from tests.mutants.written_merges import MERGES
 from tests.mutants.written_quotas import QUOTAS
+from tests.mutants.written_rebuild import REBUILD
 from tests.mutants.written_stores import STORES
 
 __all__ = ["WRITTEN"]
 
-WRITTEN: Final[Sequence[Written]] = (*BACKUP, *GRAVELER, *LIFECYCLE, *MERGES, *QUOTAS, *STORES)
+WRITTEN: Final[Sequence[Written]] = (
+    *BACKUP,
+    *GRAVELER,
+    *LIFECYCLE,
+    *MERGES,
+    *QUOTAS,
+    *REBUILD,
+    *STORES,
+)
