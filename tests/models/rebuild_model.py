@@ -533,7 +533,7 @@ def main(args: list[str]) -> int:
     failed = False
     if not guards:
         for scenario in (*HOLDS, *(LONG if args else ())):
-            found = check(scenario)
+            found = check(scenario, states_max=300_000)
             failed |= found.broken is not None
             _report(scenario, "-", found)
             print(*(f"    {step}" for step in found.steps), sep="\n", end="")

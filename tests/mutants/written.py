@@ -10,6 +10,7 @@ from tests.mutants.written_journal import JOURNAL
 from tests.mutants.written_lifecycle import LIFECYCLE
 from tests.mutants.written_merges import MERGES
 from tests.mutants.written_quotas import QUOTAS
+from tests.mutants.written_rebuild import REBUILD
 from tests.mutants.written_stores import STORES
 
 __all__ = ["WRITTEN"]
@@ -21,5 +22,6 @@ WRITTEN: Final[Sequence[Written]] = (
     *LIFECYCLE,
     *MERGES,
     *QUOTAS,
+    *REBUILD,
     *STORES,
 )

@@ -30,6 +30,7 @@ from tarn.kv.pull_records import encode_pull
 from tarn.kv.records import Repository, decode_head_change, encode_branch
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
+from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.rebuild.repository import HELD_UNTIL_US
 from tarn_graveler.records.branches import BranchName
 
@@ -77,8 +78,11 @@ async def test_a_rebuilt_store_shows_what_the_lost_one_showed(lab: RebuildLab) -
 
 
 async def test_a_rebuilt_branch_has_an_empty_token_with_a_new_name(lab: RebuildLab) -> None:
-    """A cleaner of the lost store that still runs drops only tokens that no record names."""
+    """A cleaner of the lost store that still runs drops only tokens that no record names, and a commit that had sealed
+    tokens finds them no more."""
     await work(lab)
+    sealed = await BranchHandle(lab.lake.graveler.branches, lab.lake.main).seal()
+    assert sealed.branch.sealed
     old = await lab.lake.staging_rows()
     await lab.drain()
     await lab.rebuild()
@@ -286,6 +290,8 @@ async def test_collections_are_held_and_their_counters_go_on(lab: RebuildLab) ->
     await lab.rebuild()
     found = await collection_register(lab.target, keys, "lake").read()
     assert found.hold_until_us == HELD_UNTIL_US
+    lifetime_us = 50 * 365 * 86_400_000_000
+    assert found.hold_until_us > lab.replicas.clock.now_us() + lifetime_us
     assert found.sweep_count > 7
     assert found.fence_count > 8
 
