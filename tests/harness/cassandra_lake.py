@@ -36,13 +36,17 @@ class ShiftedClock:
 
 @asynccontextmanager
 async def replica_on(
-    kv: Kv, blocks: MemBlockStore, folder: Path, clock: ShiftedClock
+    kv: Kv,
+    blocks: MemBlockStore,
+    folder: Path,
+    clock: ShiftedClock,
+    settings: GravelerSettings | None = None,
 ) -> AsyncIterator[Graveler]:
-    """Yields one replica; its cleaner does not run."""
+    """Yields one replica; its cleaner and its drain do not run."""
     tasks = TaskSet()
     async with open_committed(blocks, folder) as committed:
         yield assemble(
-            settings=GravelerSettings("test"),
+            settings=settings or GravelerSettings("test"),
             kv=kv,
             blocks=blocks,
             committed=committed,
