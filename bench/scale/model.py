@@ -1,6 +1,7 @@
 """How many processes and nodes a larger installation takes, and which limit it meets first. Takes seconds.
 
     python -m bench.scale.model [--requests 100000] [--branches 10000] [--repositories 100] [--users 1000]
+        [--affinity 2]
 
 Counts of requests come from `bench.scale.measure`, costs of listings from `bench.scale.growth`, processor time from the
 table of `UnitCosts`. Each process of Tarn is a queue with one server, its event loop (`bench.scale.queueing`). The
@@ -16,7 +17,7 @@ import json
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from math import ceil, inf, log
+from math import ceil, exp, inf, log
 from typing import Any
 
 from bench.scale.measure import IDLE, own_requests
@@ -39,6 +40,8 @@ __all__ = [
 PROCESSES = (1, 2, 4, 8, 16, 32, 64)
 OPERATIONS = ("GET", "PUT", "LIST")
 _ROUNDS = 50
+_RECORD_SECONDS = 2.0
+"""For how long a replica trusts the record of a branch that it has read (`tarn_graveler.records.branches`)."""
 _SHOWN_MAX = 1e8
 """Rates above this are shown as none."""
 
@@ -57,6 +60,7 @@ class Target:
         repositories: over which objects and branches are spread alike.
         users: access keys that are in use at every moment, each on every gateway.
         distinct: share of the branches whose head has a listing of its own: those that were committed to.
+        affinity: replicas of graveler that serve a branch; the hot one has all. 0: all serve every branch, as is built.
         spread: share of the ranges of the hot branch's listing that the writes between two compactions touch.
         replication: copies of a row.
         quorum: copies that a read asks.
@@ -75,6 +79,7 @@ class Target:
     repositories: int = 100
     users: int = 1_000
     distinct: float = 1.0
+    affinity: int = 0
     spread: float = 0.0
     replication: int = 3
     quorum: int = 2
@@ -85,6 +90,17 @@ class Target:
     def hot_writes(self) -> float:
         """Writes to the hot branch, per second."""
         return self.requests * self.shares["PUT"] * self.hot_share
+
+    @property
+    def unread_share(self) -> float:
+        """Share of the requests for a branch that is not hot whose replica has not read its record for 2 s.
+
+        Requests come by chance, alike to all of these branches and to all replicas that serve them.
+        """
+        if not self.affinity:
+            return 1.0
+        each = self.requests * (1 - self.hot_share) / max(1, self.branches) / self.affinity
+        return exp(-_RECORD_SECONDS * each)
 
     @property
     def ranges(self) -> float:
@@ -231,9 +247,9 @@ class Installation:
         """Returns the CQL requests of an operation, half hot as the target says, in a replica with so many."""
         hot = self._target.hot_share
         curves = self._curves
-        return hot * curves[operation, True].at(in_flight) + (1 - hot) * curves[
-            operation, False
-        ].at(in_flight)
+        most = _UNSHARED[operation] + self._target.unread_share
+        other = min(curves[operation, False].at(in_flight), most)
+        return hot * curves[operation, True].at(in_flight) + (1 - hot) * other
 
     def mean(self, of: Mapping[str, float]) -> float:
         """Returns the mean of a cost over the mix of operations."""
@@ -304,7 +320,7 @@ def limits(
     per_write = target.shares["PUT"] * target.hot_share
     record_s = target.quorum / target.replication * costs.replica_read / 1e6
     reading = target.shares["PUT"] + target.shares["GET"] + target.shares["LIST"]
-    again_s = listing_s(target, costs)
+    again_s = listing_s(target, costs, processes)
     bucket_s = (costs.replica_write + record_s * 1e6) / 4 / 1e6
     return sorted(
         [
@@ -347,13 +363,14 @@ def _compactor(target: Target, costs: UnitCosts) -> float:
     return _COMPACTED_ROWS / (lasts_s * (1 + _REST_FACTOR))
 
 
-def listing_s(target: Target, costs: UnitCosts) -> float:
+def listing_s(target: Target, costs: UnitCosts, replicas: int) -> float:
     """Returns the processor time that reading metaranges anew adds to an operation, in seconds.
 
-    Every replica reads of all branches. Reads of the hot branch find its listing; of the others, as many miss as do not
-    fit into what a replica holds.
+    Every replica reads of all branches, or of its part of them. Reads of the hot branch find its listing; of the
+    others, as many miss as do not fit into what a replica holds.
     """
-    wanted = max(1.0, target.branches * target.distinct) * max(1.0, target.ranges)
+    part = min(1.0, target.affinity / replicas) if target.affinity else 1.0
+    wanted = max(1.0, target.branches * target.distinct * part) * max(1.0, target.ranges)
     missing = max(0.0, 1 - _HELD_ROWS / wanted) * (1 - target.hot_share)
     reading = target.shares["GET"] + target.shares["LIST"]
     return reading * missing * max(1.0, target.ranges) * costs.listing_row / 1e6
@@ -383,7 +400,7 @@ def needed(installation: Installation, target: Target, costs: UnitCosts) -> dict
     return {
         "gateways": gateways,
         "replicas of graveler": gravelers,
-        "more for listings read anew": ceil(rate * listing_s(target, costs) / room),
+        "more for listings read anew": ceil(rate * listing_s(target, costs, gravelers) / room),
         "processes of auth": auth_processes(target, costs, gateways + gravelers),
         "nodes of Cassandra": max(target.replication, ceil(cores / target.node_cores)),
     }
@@ -417,7 +434,7 @@ def main() -> None:
     """Prints the tables."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     target = Target()
-    for name in ("requests", "branches", "repositories", "users", "distinct", "spread"):
+    for name in ("requests", "branches", "repositories", "users", "distinct", "affinity", "spread"):
         default = getattr(target, name)
         parser.add_argument(f"--{name}", type=type(default), default=default)
     target = replace(target, **vars(parser.parse_args()))

@@ -1,6 +1,7 @@
 """The arithmetic of the model of larger installations, on cases with a known answer."""
 
-from math import inf
+from dataclasses import replace
+from math import exp, inf
 
 import pytest
 from bench.scale.measure import IDLE, own_requests
@@ -11,6 +12,7 @@ from bench.scale.model import (
     Target,
     UnitCosts,
     limits,
+    listing_s,
     sharing_of,
 )
 from bench.scale.queueing import batch_size, erlang_c, in_system, mean_wait_s
@@ -119,3 +121,24 @@ def test_the_scan_of_a_list_is_its_own() -> None:
     row = {"operation": "LIST", "cql_requests": 8.0, "kv_calls": {"scan": 1.5}}
     assert own_requests(row, idle) == 8 - 0.5 * 3
     assert own_requests({**row, "kv_calls": {}}, idle) == 8
+
+
+def test_a_record_is_read_again_if_no_request_for_its_branch_came_to_the_replica_for_two_seconds() -> (
+    None
+):
+    # 10 requests/s for each of 1,000 branches that are not hot, of which each of 5 replicas gets 2.
+    target = Target(requests=20_000, branches=1_000, hot_share=0.5, affinity=5)
+    assert target.unread_share == pytest.approx(exp(-4))
+    assert Target(affinity=0).unread_share == 1
+
+
+def test_replicas_that_serve_a_part_of_the_branches_hold_its_listings() -> None:
+    costs = UnitCosts()
+    # 1,000 listings of 1,000 ranges: a replica of 10 with 2 for each branch holds all of its 200.
+    target = Target(objects=2e9, repositories=100, branches=1_000)
+    assert target.ranges == 1_000
+    assert listing_s(target, costs, 10) == listing_s(target, costs, 1) > 0
+    sent = replace(target, affinity=2)
+    assert listing_s(sent, costs, 10) == 0
+    assert listing_s(sent, costs, 5) == pytest.approx(listing_s(target, costs, 5) * 0.5 / 0.8)
+    assert listing_s(sent, costs, 1) == listing_s(target, costs, 1)
