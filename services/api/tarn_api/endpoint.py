@@ -319,7 +319,11 @@ class Endpoint:
         return Response(document, media_type=JSON)
 
     def _admit_stranger(self, trace: Trace) -> None:
-        """Takes a request without a caller from the rate of its address."""
+        """Takes a request without a caller from the rate of its address.
+
+        Raises:
+            ApiError: 429.
+        """
         if wait_s := self._public.wait_s(trace.remote):
             text = (
                 f"an address may have {_PUBLIC_REQUESTS} requests without credentials in a second"
@@ -381,6 +385,10 @@ class Endpoint:
         try:
             call = self._backend.call(trace.request_id, "", READ_S)
             grant = await self._authenticator.grant(request, call, trace)
+        except ApiError as error:
+            if error.status == 401:  # without credentials, or with unreadable ones
+                self._admit_stranger(trace)
+            raise
         finally:
             self._strangers -= 1
         trace.user = _connection_of(request)["user"] = grant.user_id

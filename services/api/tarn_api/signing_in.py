@@ -73,18 +73,17 @@ class Authenticator:
         self._of_cookies = of_cookies
 
     def known(self, request: Request, trace: Trace) -> Grant | None:
-        """Returns what `grant` does, at once, if auth need not be asked; None if `grant` has more to decide.
-
-        Raises:
-            ApiError: 401.
-        """
+        """Returns what `grant` does, at once, if auth need not be asked; None if `grant` has more to decide."""
         header = request.headers.get("authorization")
         if header is None or is_browser(request):
             return None
         scheme, _, value = header.partition(" ")
         scheme = scheme.lower()
         if scheme == "basic":
-            key, secret = _pair(value)
+            try:
+                key, secret = _pair(value)
+            except ApiError:
+                return None
             trace.access_key_id = key[:128]
             return self._sign_in.known_pair(key, secret)
         return self._sign_in.known_token(value.strip()) if scheme == "bearer" else None

@@ -15,12 +15,16 @@ from rest_clients import blocks
 from rest_server import RestServer
 
 
-@pytest.fixture
-def shop(lake_server: RestServer, client: Client) -> lakefs.Repository:
-    """A repository with a name of its own, for the one that the pages call `shop`."""
+def new_shop(lake_server: RestServer, client: Client) -> lakefs.Repository:
     name = lake_server.new_name("shop")
     place = client.storage_config.default_namespace_prefix
     return lakefs.Repository(name, client).create(f"{place}/{name}")
+
+
+@pytest.fixture
+def shop(lake_server: RestServer, client: Client) -> lakefs.Repository:
+    """A repository with a name of its own, for the one that the pages call `shop`."""
+    return new_shop(lake_server, client)
 
 
 @pytest.mark.uses("uploadObject", "getObject")
@@ -44,16 +48,12 @@ def test_the_program_of_a_page(
     assert done.stdout == printed.replace("shop/", f"{name}/")
 
 
-@pytest.mark.uses("uploadObject", "getObject")
-@pytest.mark.timeout(1500)
-def test_the_session_of_lakectl(
-    lake_server: RestServer, shop: lakefs.Repository, tmp_path: Path, program: Path
-) -> None:
-    (session,), (printed,) = blocks("lakectl.md", "bash"), blocks("lakectl.md", "text")
-    environment = Lakectl(lake_server, tmp_path).environment()
+def in_shell(lake_server: RestServer, folder: Path, program: Path, session: str) -> str:
+    """Runs commands of lakectl; returns what they print."""
+    environment = Lakectl(lake_server, folder).environment()
     done = subprocess.run(
-        ["bash", "-euc", session.replace("//shop/", f"//{shop.id}/")],
-        cwd=tmp_path,
+        ["bash", "-euc", session],
+        cwd=folder,
         env={**environment, "PATH": f"{program.parent}:{environment['PATH']}"},
         capture_output=True,
         text=True,
@@ -61,5 +61,44 @@ def test_the_session_of_lakectl(
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr
-    assert done.stdout.endswith(printed)
-    assert "take the raise" in done.stdout
+    return done.stdout
+
+
+@pytest.mark.uses("uploadObject", "getObject")
+@pytest.mark.timeout(1500)
+def test_the_session_of_lakectl(
+    lake_server: RestServer, shop: lakefs.Repository, tmp_path: Path, program: Path
+) -> None:
+    (session,), (printed,) = blocks("lakectl.md", "bash"), blocks("lakectl.md", "text")
+    found = in_shell(lake_server, tmp_path, program, session.replace("//shop/", f"//{shop.id}/"))
+    assert found.endswith(printed)
+    assert "take the raise" in found
+
+
+@pytest.mark.uses("uploadObject", "getObject")
+@pytest.mark.timeout(1500)
+def test_the_newest_state_of_a_branch_is_copied_as_the_page_says(
+    lake_server: RestServer,
+    client: Client,
+    shop: lakefs.Repository,
+    tmp_path: Path,
+    program: Path,
+) -> None:
+    """From one repository to another one of the same server: both speak the same interface."""
+    there = new_shop(lake_server, client)
+    bodies = {"a.csv": b"1", "daily/b c.csv": b"2"}
+    for path, body in bodies.items():
+        shop.branch("main").object(path).upload(body)
+    (session,) = blocks("moving-from-lakefs.md", "bash")
+    first, rest = session.split("\n", 1)
+    of_shop = first.replace("//shop/", f"//{shop.id}/")
+    in_shell(
+        lake_server, tmp_path, program, f"{of_shop}\n{rest.replace('//shop/', f'//{there.id}/')}"
+    )
+    main = there.branch("main")
+    assert next(iter(main.log(max_amount=1))).message == "from lakeFS"
+    assert list(main.uncommitted()) == []
+    found = {
+        each.path: there.ref("main").object(each.path).reader().read() for each in main.objects()
+    }
+    assert found == bodies

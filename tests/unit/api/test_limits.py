@@ -14,7 +14,7 @@ from tests.support.clock import ManualClock
 from tarn.core.quota import Limits, QuotaKind
 from tarn.gate import addresses
 from tarn.gate.request_queue import LIMIT_MIN, WAIT_MAX_S
-from tarn_api.endpoint import _PUBLIC_REQUESTS
+from tarn_api.endpoint import _PUBLIC_REQUESTS, OWN_BASE
 from tarn_proto.auth.v1.session_key_service_pb2 import CreateSessionKeyRequest, Permission
 
 LAKE = "/repositories/lake"
@@ -175,6 +175,21 @@ async def test_requests_without_credentials_have_a_rate(rest: Rest) -> None:
         assert (await rest.ask("GET", "/setup_lakefs", caller=None)).status == 200
     assert slowed(await rest.ask("GET", "/setup_lakefs", caller=None))
     assert (await rest.ask("GET", "/healthcheck", caller=None)).status == 204
+    assert (await rest.ask("GET", LAKE)).status == 200
+
+
+@pytest.mark.parametrize("caller", [None, "Basic !!", "Digest x"])
+async def test_requests_that_name_no_caller_have_the_same_rate(
+    rest: Rest, caller: str | None
+) -> None:
+    """Also where they are refused: each costs a line of the log."""
+    for _ in range(_PUBLIC_REQUESTS):
+        assert (await rest.ask("GET", LAKE, caller=caller)).status == 401
+    assert slowed(await rest.ask("GET", LAKE, caller=caller))
+    assert slowed(await rest.ask("GET", "/setup_lakefs", caller=None))
+    path = f"{OWN_BASE}/tarn.graveler.v1.ReflogService/ListReflog"
+    assert slowed(await rest.ask("POST", path, {}, caller=caller, base=""))
+    assert (await rest.ask("GET", LAKE, caller=caller, remote="192.0.2.2")).status == 401
     assert (await rest.ask("GET", LAKE)).status == 200
 
 
