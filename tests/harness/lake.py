@@ -147,6 +147,9 @@ class ReplicaTasks:
     def __init__(self) -> None:
         self._sets: list[TaskSet] = []
 
+    def __len__(self) -> int:
+        return sum(map(len, self._sets))
+
     @asynccontextmanager
     async def another(self) -> AsyncIterator[TaskSet]:
         made = TaskSet()

@@ -16,7 +16,7 @@ All errors are ValueError, with the bound and the size. The caller names the fil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from tarn.core.parquet_lengths import delta_bytes, longest_text
 from tarn.core.parquet_pages import DELTA_STRINGS, Chunk, Page, chunks_of
 
-__all__ = ["ParquetLimits", "UNREADABLE", "read_batches", "read_table"]
+__all__ = ["ParquetLimits", "UNREADABLE", "read_table"]
 
 UNREADABLE: Final = (pa.ArrowException, OSError, ValueError)
 """What reading a damaged file raises."""
@@ -106,33 +106,6 @@ def read_table(
         if len({len(column) for column in found.values()}) > 1:
             raise ValueError("its columns have different numbers of rows")
         return pa.Table.from_arrays([found[name] for name in schema.names], schema=schema)
-
-
-def read_batches(
-    body: bytes | pa.Buffer, schema: pa.Schema, limits: ParquetLimits
-) -> Iterator[pa.RecordBatch]:
-    """Yields the rows of some columns of a file, which have no maps, in batches.
-
-    Args:
-        body: the file.
-        schema: names and types of the columns.
-        limits: its bounds, of all rows together.
-
-    Raises:
-        UNREADABLE: it is damaged, lacks a column, or exceeds the limits.
-    """
-    with _open(body, limits) as file:
-        found = file.schema_arrow
-        for field in schema:
-            if field.name not in found.names or found.field(field.name).type != field.type:
-                raise ValueError(f"its columns are {found.names}")
-        plan = _Plan(file, memoryview(body), schema.names, limits)
-        rows = min((_BATCH_ROWS, *plan.by_batches.values()))
-        rows = max(1, rows // max(1, len(plan.by_batches)))
-        size = 0
-        for batch in file.iter_batches(rows, columns=schema.names, use_threads=False):
-            size = plan.counted(size, batch)
-            yield batch
 
 
 def _open(body: bytes | pa.Buffer, limits: ParquetLimits) -> pq.ParquetFile:

@@ -96,7 +96,7 @@ class Listings:
     async def changes(
         self, old_id: str, new_id: str
     ) -> AsyncGenerator[tuple[bytes, bytes | None, bytes | None], None]:
-        """Yields what a listing changes in another one: paths in order, with the old and the new record; None: none.
+        """Yields what a listing changes in another one: paths in order, with the old and the new record, or None.
 
         Raises:
             TarnError: as `records`.

@@ -1,11 +1,11 @@
-"""Builds every part of graveler once, floor by floor: each part needs only those above it in `assemble`.
+"""Builds every part of graveler once, floor by floor: each part needs only those of earlier steps of `assemble`.
 
 The application serves these parts; tests and the simulator use the same objects over other ports.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from math import inf
 from pathlib import Path
 
@@ -290,191 +290,273 @@ def assemble(
     expired: ExpiredCommits | None = None,
     features: FeatureGate = ALL_FEATURES,
 ) -> Graveler:
-    """Builds one replica over its ports; owns none. `builder` builds listings; `fences` and `expired` are for tests.
+    """Builds one replica over its ports; owns none. `builder` builds listings; `fences` and `expired` are for tests."""
+    parts = _Parts(settings, kv, blocks, committed, clock, ids, tasks, features)
+    parts.add_records(expired)
+    parts.add_journal_and_graph()
+    parts.add_refs_and_guards(fences)
+    parts.add_branches(builder, operations or Operations(clock))
+    parts.add_views_and_uploads()
+    parts.add_versioning()
+    parts.add_life_of_repositories()
+    parts.add_tasks()
+    made = {
+        each.name: getattr(parts, each.name) for each in fields(Graveler) if each.name != "journal"
+    }
+    return Graveler(**made)
 
-    One long function: it lists all parts in the order of the floors, and each gets only parts above it in the list.
+
+class _Parts:
+    """The parts of one replica while they are built, a step for each floor; a step needs those before it.
+
+    The attributes with the name of a field of `Graveler` become that field; the others serve only other parts.
     """
-    # The drain's own writes are no changes of records.
-    keys, limits, store, pressure = (
-        InstallationKeys(settings.installation_id),
-        settings.collection,
-        kv,
-        Pressure(clock, settings.journal_undrained_max),
-    )
-    if settings.keeps_events:
-        kv = JournaledKv(kv, settings.installation_id, clock, ids, features, pressure.add)
-    builder, operations = builder or InlineBuilder(kv, committed), operations or Operations(clock)
-    # --- records
-    repositories = Repositories(kv, keys, clock, ids, settings.namespace_prefix)
-    repository_settings = RepositorySettings(kv, repositories, clock, ids)
-    names = RefNames(kv, repositories, clock, ids)
-    drop_list = DropList(kv, keys, clock)
-    reflog_rows = ReflogRows(kv, drop_list, clock, settings.reflog_limits)
-    expired = expired or ExpiredCommits(kv, repositories, clock)
-    fresh = FreshReads(kv, tasks)
-    branches = Branches(kv, repositories, clock, ids, fresh, names, reflog_rows, expired)
-    commits = Commits(kv, blocks, repositories)
-    tags = Tags(kv, repositories, clock, names, expired)
-    collections = CollectionRecords(kv, repositories)
-    paths, pulls, reads = (
-        PathRecords(kv, repositories, tasks),
-        PullRequests(kv, repositories, clock, ids),
-        ReadObjects(kv, blocks, clock, keys),
-    )
-    # --- journal and graph
-    drain = (
-        Drain(store, keys, blocks, clock, ids, features, settings.drain, pressure)
-        if settings.keeps_events
-        else None
-    )
-    bases, path_changes = MergeBases(commits), PathChanges(paths, commits, committed)
-    # --- refs
-    reflog = Reflog(kv, repositories, reflog_rows, clock, settings.clock_skew_seconds)
-    refs = Refs(kv, repositories, branches, commits, reflog)
-    # --- guards
-    fences = fences or Fences(collections, expired, blocks, clock)
-    delay, age = DropDelay(settings.drop_delay_seconds), AddressAge(clock, limits)
-    drops = Drops(drop_list, repositories, clock, delay, has_journal=settings.keeps_events)
-    events = ObjectEvents(clock, ids, features, is_on=settings.keeps_events)
-    # --- branch
-    layers = Layers(kv, repositories, commits, committed, branches.events, settings.leap_rows_min)
-    replaced = ReplacedRows(clock, settings.online.delay_seconds)
-    private_rows = PrivateRows(replaced.offer) if settings.online.is_enabled else None
-    publications = Publications(branches, commits, blocks, clock)
-    changes = UncommittedChanges(layers, committed)
-    kept = KeptObjects(branches, layers, repository_settings, blocks, clock)
-    reading = Reading(refs, branches, layers, expired, kept, clock, settings.read_seconds_max)
-    staging = Staging(kv, branches, layers, tasks, age, private_rows, events=events)
-    copy_sources = CopySources(kv, refs, reading, layers, tasks, is_noted=private_rows is not None)
-    committing = Committing(
-        branches,
-        commits,
-        paths,
-        layers,
-        builder,
-        fences,
-        publications,
-        drops,
-        clock,
-        operations,
-    )
-    moves = HeadMoves(branches, layers, changes, publications, drops, clock, operations, expired)
-    # --- compaction
-    listings = CompactedListings(branches, layers, builder, fences)
-    # --- iterators
-    iterators = Iterators(kv, keys, repositories, commits, layers, reading)
-    # --- views, uploads, usage
-    daily = DailyUploads(kv, repositories, drops, clock, tasks)
-    completion = Completion(kv, branches, layers, settings.clock_skew_seconds, events)
-    uploads = Uploads(kv, branches, daily, completion, clock, ids)
-    quotas = QuotaRecords(kv, keys, clock, settings.quotas)
-    usage = UsageCounter(kv, iterators, layers, committed, daily, has_journal=settings.keeps_events)
-    # --- versioning
-    merges = Merges(commits, committed, moves, clock, paths, bases, fences)
-    diffing = Diffing(bases, layers, reading, committed, changes, clock)
-    # --- the life of repositories and branches, and collection
-    expiring = BranchExpiring(
-        repositories, branches, names, repository_settings, drops, drop_list, clock
-    )
-    online = None
-    if private_rows is not None:
-        online = OnlineDeletion(
-            kv,
+
+    def __init__(
+        self,
+        settings: GravelerSettings,
+        kv: Kv,
+        blocks: BlockStore,
+        committed: Committed,
+        clock: Clock,
+        ids: IdSource,
+        tasks: TaskSet,
+        features: FeatureGate,
+    ) -> None:
+        self.config = settings
+        self.keys = InstallationKeys(settings.installation_id)
+        self.pressure = Pressure(clock, settings.journal_undrained_max)
+        # The drain's own writes are no changes of records.
+        self.store = self.kv = kv
+        if settings.keeps_events:
+            self.kv = JournaledKv(
+                kv, settings.installation_id, clock, ids, features, self.pressure.add
+            )
+        self.blocks = blocks
+        self.committed = committed
+        self.clock = clock
+        self.ids = ids
+        self.background = tasks
+        self.features = features
+        self.collection_limits = settings.collection
+
+    def add_records(self, expired: ExpiredCommits | None) -> None:
+        kv, keys, clock, ids = self.kv, self.keys, self.clock, self.ids
+        repositories = Repositories(kv, keys, clock, ids, self.config.namespace_prefix)
+        self.repositories = repositories
+        self.settings = RepositorySettings(kv, repositories, clock, ids)
+        self.names = RefNames(kv, repositories, clock, ids)
+        self.drop_list = DropList(kv, keys, clock)
+        self.reflog_rows = ReflogRows(kv, self.drop_list, clock, self.config.reflog_limits)
+        self.expired = expired or ExpiredCommits(kv, repositories, clock)
+        fresh = FreshReads(kv, self.background)
+        self.bucket_views = BucketViews(kv, keys, repositories, clock, ids, fresh)
+        self.branches = Branches(
+            kv, repositories, clock, ids, fresh, self.names, self.reflog_rows, self.expired
+        )
+        self.commits = Commits(kv, self.blocks, repositories)
+        self.tags = Tags(kv, repositories, clock, self.names, self.expired)
+        self.collections = CollectionRecords(kv, repositories)
+        self.erased = ErasedAddresses(kv, repositories, clock, self.collection_limits)
+        self.purges = Purges(kv, keys, clock, self.collection_limits)
+        self.page_keys = PageKeys(kv, keys, ids)
+        self.paths = PathRecords(kv, repositories, self.background)
+        self.pulls = PullRequests(kv, repositories, clock, ids)
+        self.reads = ReadObjects(kv, self.blocks, clock, keys)
+
+    def add_journal_and_graph(self) -> None:
+        config, store = self.config, self.store
+        self.drain = (
+            Drain(
+                store,
+                self.keys,
+                self.blocks,
+                self.clock,
+                self.ids,
+                self.features,
+                config.drain,
+                self.pressure,
+            )
+            if config.keeps_events
+            else None
+        )
+        self.bases = MergeBases(self.commits)
+        self.path_changes = PathChanges(self.paths, self.commits, self.committed)
+        self.history = History(self.commits, self.path_changes)
+
+    def add_refs_and_guards(self, fences: Fences | None) -> None:
+        clock, config = self.clock, self.config
+        self.reflog = Reflog(
+            self.kv, self.repositories, self.reflog_rows, clock, config.clock_skew_seconds
+        )
+        self.refs = Refs(self.kv, self.repositories, self.branches, self.commits, self.reflog)
+        self.fences = fences or Fences(self.collections, self.expired, self.blocks, clock)
+        self.delay = DropDelay(config.drop_delay_seconds)
+        self.age = AddressAge(clock, self.collection_limits)
+        self.drops = Drops(
+            self.drop_list, self.repositories, clock, self.delay, has_journal=config.keeps_events
+        )
+        self.object_events = ObjectEvents(clock, self.ids, self.features, is_on=config.keeps_events)
+
+    def add_branches(self, builder: Builder | None, operations: Operations) -> None:
+        kv, clock, config, tasks = self.kv, self.clock, self.config, self.background
+        branches, committed = self.branches, self.committed
+        builder = builder or InlineBuilder(kv, committed)
+        layers = self.layers = Layers(
+            kv, self.repositories, self.commits, committed, branches.events, config.leap_rows_min
+        )
+        self.replaced = ReplacedRows(clock, config.online.delay_seconds)
+        private = self.private = (
+            PrivateRows(self.replaced.offer) if config.online.is_enabled else None
+        )
+        self.publications = Publications(branches, self.commits, self.blocks, clock)
+        self.changes = UncommittedChanges(layers, committed)
+        kept = KeptObjects(branches, layers, self.settings, self.blocks, clock)
+        self.reading = Reading(
+            self.refs, branches, layers, self.expired, kept, clock, config.read_seconds_max
+        )
+        self.staging = Staging(
+            kv, branches, layers, tasks, self.age, private, events=self.object_events
+        )
+        self.conditional = ConditionalStaging(kv, branches, layers, self.age, self.object_events)
+        self.copy_sources = CopySources(
+            kv, self.refs, self.reading, layers, tasks, is_noted=private is not None
+        )
+        self.committing = Committing(
+            branches,
+            self.commits,
+            self.paths,
+            layers,
+            builder,
+            self.fences,
+            self.publications,
+            self.drops,
+            clock,
+            operations,
+        )
+        self.moves = HeadMoves(
             branches,
             layers,
-            collections,
-            replaced,
-            blocks,
+            self.changes,
+            self.publications,
+            self.drops,
             clock,
-            settings.online,
-            drain,
+            operations,
+            self.expired,
         )
-    # --- tasks
-    task_runner = TaskRunner(
-        TaskRecords(kv, clock), TaskQuotas(kv, clock), drop_list, repositories, clock, ids, tasks
-    )
-    return Graveler(
-        features=features,
-        clock=clock,
-        committed=committed,
-        collection_limits=limits,
-        repositories=repositories,
-        bucket_views=BucketViews(kv, keys, repositories, clock, ids, fresh),
-        settings=repository_settings,
-        names=names,
-        branches=branches,
-        commits=commits,
-        tags=tags,
-        expired=expired,
-        erased=ErasedAddresses(kv, repositories, clock, limits),
-        collections=collections,
-        purges=Purges(kv, keys, clock, limits),
-        page_keys=PageKeys(kv, keys, ids),
-        pulls=pulls,
-        reads=reads,
-        history=History(commits, path_changes),
-        reflog=reflog,
-        refs=refs,
-        drops=drops,
-        layers=layers,
-        reading=reading,
-        copy_sources=copy_sources,
-        staging=staging,
-        conditional=ConditionalStaging(kv, branches, layers, age, events),
-        publications=publications,
-        committing=committing,
-        moves=moves,
-        compacting=Compacting(branches, layers, listings, drops, clock, tasks, operations),
-        part_resets=PartResets(branches, layers, committed, builder, listings, drops, clock),
-        staging_statistics=StagingStatistics(kv, branches, layers, committed),
-        iterators=iterators,
-        staged_branches=StagedBranches(iterators, layers),
-        diffing=diffing,
-        annotating=Annotating(commits, committed, path_changes),
-        daily_uploads=daily,
-        uploads=uploads,
-        links=Links(uploads, blocks, clock),
-        abandoned_uploads=AbandonedUploads(
-            iterators, repository_settings, daily, uploads, blocks, clock
-        ),
-        admission=Admission(quotas, usage, clock, tasks, drain),
-        merges=merges,
-        merge_branches=MergeBranches(merges, branches, publications),
-        range_reverts=RangeReverts(commits, merges, moves),
-        pull_merges=PullMerges(
-            pulls, repository_settings, branches, commits, merges, moves, diffing, clock, ids
-        ),
-        dumping=Dumping(kv, repositories, repository_settings),
-        restoring=Restoring(
-            repositories,
-            repository_settings,
-            branches,
-            tags,
+        listings = CompactedListings(branches, layers, builder, self.fences)
+        self.compacting = Compacting(
+            branches, layers, listings, self.drops, clock, tasks, operations
+        )
+        self.part_resets = PartResets(
+            branches, layers, committed, builder, listings, self.drops, clock
+        )
+        self.staging_statistics = StagingStatistics(kv, branches, layers, committed)
+
+    def add_views_and_uploads(self) -> None:
+        kv, keys, clock, config = self.kv, self.keys, self.clock, self.config
+        branches, layers, events = self.branches, self.layers, self.object_events
+        self.iterators = Iterators(kv, keys, self.repositories, self.commits, layers, self.reading)
+        self.staged_branches = StagedBranches(self.iterators, layers)
+        self.annotating = Annotating(self.commits, self.committed, self.path_changes)
+        daily = DailyUploads(kv, self.repositories, self.drops, clock, self.background)
+        self.daily_uploads = daily
+        completion = Completion(kv, branches, layers, config.clock_skew_seconds, events)
+        self.uploads = Uploads(kv, branches, daily, completion, clock, self.ids)
+        self.links = Links(self.uploads, self.blocks, clock)
+        self.abandoned_uploads = AbandonedUploads(
+            self.iterators, self.settings, daily, self.uploads, self.blocks, clock
+        )
+        usage = UsageCounter(
+            kv, self.iterators, layers, self.committed, daily, has_journal=config.keeps_events
+        )
+        quotas = QuotaRecords(kv, keys, clock, config.quotas)
+        self.admission = Admission(quotas, usage, clock, self.background, self.drain)
+
+    def add_versioning(self) -> None:
+        clock, commits, moves = self.clock, self.commits, self.moves
+        merges = self.merges = Merges(
+            commits, self.committed, moves, clock, self.paths, self.bases, self.fences
+        )
+        self.diffing = Diffing(
+            self.bases, self.layers, self.reading, self.committed, self.changes, clock
+        )
+        self.merge_branches = MergeBranches(merges, self.branches, self.publications)
+        self.range_reverts = RangeReverts(commits, merges, moves)
+        self.pull_merges = PullMerges(
+            self.pulls,
+            self.settings,
+            self.branches,
             commits,
-            reflog_rows,
-            committed,
-            blocks,
-            expired,
-        ),
-        recovering=Recovering(blocks),
-        expiring=expiring,
-        roots=Roots(kv, repositories, expired, reads, clock),
-        history_pages=HistoryPages(kv, repositories, expired),
-        listings_in_use=ListingsInUse(kv, repositories, commits),
-        staged_rows=StagedRows(kv, repositories),
-        online=online,
-        task_runner=task_runner,
-        cleaner=Cleaner(
-            kv,
-            keys,
-            drop_list,
-            reflog_rows,
+            merges,
+            moves,
+            self.diffing,
             clock,
-            delay,
-            settings.cleanup_poll_seconds,
-            expiring.look,
-            task_runner.look,
-            drain,
-        ),
-        drain=drain,
-    )
+            self.ids,
+        )
+
+    def add_life_of_repositories(self) -> None:
+        kv, repositories, clock = self.kv, self.repositories, self.clock
+        self.dumping = Dumping(kv, repositories, self.settings)
+        self.restoring = Restoring(
+            repositories,
+            self.settings,
+            self.branches,
+            self.tags,
+            self.commits,
+            self.reflog_rows,
+            self.committed,
+            self.blocks,
+            self.expired,
+        )
+        self.recovering = Recovering(self.blocks)
+        self.expiring = BranchExpiring(
+            repositories,
+            self.branches,
+            self.names,
+            self.settings,
+            self.drops,
+            self.drop_list,
+            clock,
+        )
+        self.roots = Roots(kv, repositories, self.expired, self.reads, clock)
+        self.history_pages = HistoryPages(kv, repositories, self.expired)
+        self.listings_in_use = ListingsInUse(kv, repositories, self.commits)
+        self.staged_rows = StagedRows(kv, repositories)
+        self.online = None
+        if self.private is not None:
+            self.online = OnlineDeletion(
+                kv,
+                self.branches,
+                self.layers,
+                self.collections,
+                self.replaced,
+                self.blocks,
+                clock,
+                self.config.online,
+                self.drain,
+            )
+
+    def add_tasks(self) -> None:
+        kv, clock = self.kv, self.clock
+        self.task_runner = TaskRunner(
+            TaskRecords(kv, clock),
+            TaskQuotas(kv, clock),
+            self.drop_list,
+            self.repositories,
+            clock,
+            self.ids,
+            self.background,
+        )
+        self.cleaner = Cleaner(
+            kv,
+            self.keys,
+            self.drop_list,
+            self.reflog_rows,
+            clock,
+            self.delay,
+            self.config.cleanup_poll_seconds,
+            self.expiring.look,
+            self.task_runner.look,
+            self.drain,
+        )

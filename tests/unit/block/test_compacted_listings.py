@@ -45,9 +45,7 @@ RULES = st.builds(
 class AtOnce(Executor):
     """Does work in the thread that asks for it: listings of some rows take less time than a thread takes to wake."""
 
-    def submit(  # type: ignore[override]
-        self, work: Callable[..., T], /, *args: Any, **named: Any
-    ) -> Future[T]:
+    def submit(self, work: Callable[..., T], /, *args: Any, **named: Any) -> Future[T]:
         done: Future[T] = Future()
         try:
             done.set_result(work(*args, **named))

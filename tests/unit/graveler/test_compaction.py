@@ -165,7 +165,10 @@ async def test_a_compaction_is_built_by_the_builder_of_commits(
 
     orders: list[BuildOrder] = []
     kv, blocks = lake.kv, replicas.blocks
-    async with open_committed(blocks, replicas.directory / "built") as committed:
+    async with (
+        open_committed(blocks, replicas.directory / "built") as committed,
+        replicas.tasks.another() as tasks,
+    ):
         graveler = assemble(
             settings=GravelerSettings("test", drop_delay_seconds=DELAY),
             kv=kv,
@@ -173,7 +176,7 @@ async def test_a_compaction_is_built_by_the_builder_of_commits(
             committed=committed,
             clock=lake.clock,
             ids=SeededIds(lake.clock, seed=9),
-            tasks=replicas.tasks,
+            tasks=tasks,
             builder=Recording(kv, committed),
         )
         there = replace(lake, graveler=graveler)

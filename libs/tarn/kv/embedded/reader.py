@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from itertools import chain
 from pathlib import Path
@@ -40,6 +40,7 @@ from tarn.kv.port import (
 
 __all__ = ["BulkReader", "Reader"]
 
+_NAMES = 500
 _BATCH_ROWS = 4096  # larger batches are no faster and hold the interpreter's lock for longer
 _BATCH_BYTES = 8 << 20
 _EXAMINED_ROWS = 200_000
@@ -277,6 +278,21 @@ class Reader:
             raise
         finally:
             self._connection.set_progress_handler(None, 0)
+
+    async def all_partitions(
+        self, prefix: str, check_open: Callable[[], None]
+    ) -> AsyncIterator[PartitionInfo]:
+        """Yields the partitions that hold rows, by name; `check_open` raises if the store was closed meanwhile."""
+        after = ""
+        while True:
+            check_open()
+            page = self.partitions(prefix, after, _NAMES)
+            for listed in page:
+                yield listed
+            if len(page) < _NAMES:
+                return
+            after = page[-1].name
+            await asyncio.sleep(0)
 
     def partitions(self, prefix: str, after: str, limit: int) -> list[PartitionInfo]:
         """Returns up to `limit` partitions that hold rows, by name, beginning after the name `after`."""

@@ -25,8 +25,6 @@ from tarn.kv.port import Partition, PartitionInfo, Row, Versioned
 
 __all__ = ["EmbeddedReader", "open_embedded_to_read"]
 
-_NAMES = 500
-
 
 async def open_embedded_to_read(path: Path) -> EmbeddedReader:
     """Opens the existing store in file `path`.
@@ -99,16 +97,8 @@ class EmbeddedReader:
 
     async def partitions(self, prefix: str) -> AsyncIterator[PartitionInfo]:
         """See `ListingKv.partitions`. Yields those that hold rows, in order of their names."""
-        after = ""
-        while True:
-            self._check_open()
-            page = self._reader.partitions(prefix, after, _NAMES)
-            for listed in page:
-                yield listed
-            if len(page) < _NAMES:
-                return
-            after = page[-1].name
-            await asyncio.sleep(0)
+        async for listed in self._reader.all_partitions(prefix, self._check_open):
+            yield listed
 
     async def close(self) -> None:
         """See `Kv.close`."""

@@ -66,7 +66,6 @@ __all__ = ["EmbeddedKv", "EmbeddedLimits", "open_embedded"]
 _CHUNKS_PER_TRANSACTION = 4
 _DELETE_KEYS = 512
 _TRIM_ROWS = 20_000
-_LIST_PARTITIONS = 500
 
 _ROWS_AT_ONCE = 8
 """Rows that `get_together` reads by one statement, whose text depends on their number."""
@@ -345,16 +344,8 @@ class EmbeddedKv:
 
     async def partitions(self, prefix: str) -> AsyncIterator[PartitionInfo]:
         """See `ListingKv.partitions`. Yields those that hold rows, in order of their names."""
-        after = ""
-        while True:
-            self._check_open()
-            page = self._reader.partitions(prefix, after, _LIST_PARTITIONS)
-            for listed in page:
-                yield listed
-            if len(page) < _LIST_PARTITIONS:
-                return
-            after = page[-1].name
-            await asyncio.sleep(0)
+        async for listed in self._reader.all_partitions(prefix, self._check_open):
+            yield listed
 
     async def close(self) -> None:
         """See `Kv.close`. New operations fail; queued writes are written and answered."""
