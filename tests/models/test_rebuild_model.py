@@ -25,9 +25,10 @@ def test_with_all_guards_every_promise_holds(scenario: Scenario) -> None:
 
 
 @pytest.mark.long
+@pytest.mark.timeout(600)
 @pytest.mark.parametrize("scenario", LONG, ids="+".join)
 def test_larger_scenarios_break_no_promise(scenario: Scenario) -> None:
-    found = check(scenario, states_max=300_000)
+    found = check(scenario, states_max=100_000)
     assert found.broken is None, found.steps
 
 
