@@ -518,7 +518,7 @@ async def test_a_damaged_event_costs_only_its_token(lake: Lake, bucket: Bucket) 
     await lake.put("a", 1)
     token = await lake.staging_rows()
     key = COMPANION_KEYS + lake.clock.now_us().to_bytes(8, "big") + bytes(8)
-    group = Group(b"anchor", [(path_key("x"), entry(1))], [(key, b"\xff damaged")])
+    group = Group(b"anchor", ((path_key("x"), entry(1)),), ((key, b"\xff damaged"),))
     assert await lake.kv.set_many(token, [group]) == [None]
     await lake.put("b", 2)
     for _ in range(3):
