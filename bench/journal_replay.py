@@ -35,7 +35,7 @@ from tarn.journal.accounts import Accounts
 from tarn.journal.epochs import Epoch, EpochCause, begin_epoch, next_epoch
 from tarn.journal.events import EVENT_SCHEMA, EventRow, table_of
 from tarn.journal.reading import EpochReader
-from tarn.journal.replay import Replay, StagedRows
+from tarn.journal.replay import REPLAYED, Replay, StagedRows
 from tarn.journal.writing import BranchPass, JournalWriter
 from tarn.kv.records import encode_branch
 from tarn.rpc.process.system import SystemClock
@@ -107,7 +107,7 @@ async def empty_listing(blocks: BlockStore) -> MetarangeId:
 
 async def in_one_process(blocks: BlockStore, epoch: Epoch, folder: Path) -> int:
     accounts = Accounts(epoch.number, epoch.begin_time_us)
-    reader = EpochReader(blocks, LAKE, epoch, accounts)
+    reader = EpochReader(blocks, LAKE, epoch, accounts, REPLAYED)
     replayed = Replay(folder)
     async for table in reader.passes():
         for batch in table.to_batches():
@@ -118,10 +118,10 @@ async def in_one_process(blocks: BlockStore, epoch: Epoch, folder: Path) -> int:
 
 
 async def by_spark(place: BlockPlace, blocks: BlockStore, events: int, times: int) -> None:
-    from tarn_spark.collection.session import session_builder
-    from tarn_spark.journal.rebuild import SparkReplay
+    from tarn_spark.collection.session import started
+    from tarn_spark.journal.rebuild import SESSION_SETTINGS, SparkReplay
 
-    spark = session_builder("local[2]").config("spark.driver.memory", "4g").getOrCreate()
+    spark = started("local[2]", SESSION_SETTINGS, is_local_store=True)
     spark.sparkContext.setLogLevel("ERROR")
     for number in range(times):
         began, cpu = time.perf_counter(), tree_cpu_seconds()

@@ -25,7 +25,7 @@ from tarn.core.moments import iso_seconds
 from tarn.journal.replayed import ReplayedJournal, save_replayed
 from tarn.rpc.process.system import SystemClock
 from tarn_spark.collection.session import started
-from tarn_spark.journal.rebuild import SparkReplay
+from tarn_spark.journal.rebuild import SESSION_SETTINGS, SparkReplay
 
 __all__ = ["main"]
 
@@ -55,7 +55,7 @@ def main() -> None:
     arguments = parse_arguments()
     if unclear := [each for each in arguments.conf if "=" not in each]:
         raise SystemExit(f"--conf takes KEY=VALUE, not {unclear[0]!r}")
-    settings = dict(each.split("=", 1) for each in arguments.conf)
+    settings = SESSION_SETTINGS | dict(each.split("=", 1) for each in arguments.conf)
     variables = dict(os.environ)
     if arguments.data_dir is not None:
         variables["TARN_DATA_DIR"] = str(arguments.data_dir)

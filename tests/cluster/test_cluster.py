@@ -36,7 +36,10 @@ NEXT = os.environ.get("TARN_K8S_NEXT", f"{VERSION}-next")
 """Tag of the images to which the rollout goes."""
 
 REFUSED = re.compile(r"503 \w+")
-BROKEN = re.compile(r"\w*(Connection|Timeout|Endpoint|Closed|Incomplete|Disconnected|Pipe)\w*")
+BROKEN = re.compile(
+    r"\w*(Connection|Timeout|Endpoint|Closed|Incomplete|Disconnected|Pipe|SSLEOF)\w*"
+)
+"""`SSLEOFError`: the connection of a killed gateway ends without the farewell of TLS."""
 PAUSE_SECONDS = 5
 PROMETHEUS = os.environ.get("TARN_K8S_PROMETHEUS", "")
 SCRAPED_SECONDS = 75

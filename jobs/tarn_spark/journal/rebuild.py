@@ -62,7 +62,15 @@ from tarn_spark.collection.actions import SparkActions
 from tarn_spark.collection.executor import StorePlace, arrow_task
 from tarn_spark.journal.sources import judged, read_row, read_row_again, sources_frame
 
-__all__ = ["SparkReplay"]
+__all__ = ["SESSION_SETTINGS", "SparkReplay"]
+
+SESSION_SETTINGS: Final = {
+    # Spark's default of 1 GiB is for drivers whose executors are elsewhere. With spark-submit its own option counts.
+    "spark.driver.memory": "2g",
+    # Arrow's own allocator gives memory back after each table, so the kernel clears pages anew: 1 µs for an event.
+    "spark.executorEnv.ARROW_DEFAULT_MEMORY_POOL": "system",
+}
+"""Settings of a session that replays, where its user has set none."""
 
 _TOLD: Final = (
     "at int, facts binary, sample binary, key string, order bigint, payload binary, entry binary"
@@ -122,7 +130,9 @@ class _Judge:
     ) -> AsyncIterator[pa.RecordBatch]:
         """See `BatchWork`."""
         for row in batch.to_pylist():
-            facts, table = await read_row(blocks, self.namespace, self.epoch, row["source"])
+            facts, table = await read_row(
+                blocks, self.namespace, self.epoch, row["source"], REPLAYED
+            )
             told: list[dict[str, Any]] = [{"facts": facts}]
             if table is not None:
                 told[0]["sample"] = _packed(_sample(table, self.rule)).to_pybytes()

@@ -82,16 +82,27 @@ def _place(source: Source) -> _Place:
 
 
 async def read_row(
-    blocks: ReadBlocks, namespace: str, epoch: Epoch, source: bytes
+    blocks: ReadBlocks,
+    namespace: str,
+    epoch: Epoch,
+    source: bytes,
+    columns: Sequence[str] | None = None,
 ) -> tuple[bytes, pa.Table | None]:
     """Reads the file of a row; returns what `judged` needs, and its rows; None: it is damaged or has gone.
+
+    Args:
+        blocks: the store.
+        namespace: of the journal.
+        epoch: of the file.
+        source: of the row.
+        columns: as in `tarn.journal.reading.read_source`.
 
     Raises:
         TarnError: CORRUPT: the file is one of a base. Any error of the store.
     """
     named = msgspec.msgpack.decode(source, type=_Place).named
     try:
-        facts, table = await read_source(blocks, namespace, epoch, named)
+        facts, table = await read_source(blocks, namespace, epoch, named, columns)
     except TarnError as error:
         if isinstance(named, BaseFile) or error.kind not in {Kind.CORRUPT, Kind.NOT_FOUND}:
             raise

@@ -140,14 +140,20 @@ def decode_file(path: str, body: bytes) -> tuple[Footer, pa.Table]:
     return footer, table
 
 
-def decode_base(path: str, body: bytes) -> pa.Table:
+def decode_base(path: str, body: bytes, columns: Sequence[str] | None = None) -> pa.Table:
     """Returns the rows of a file of a base, or those of a file of events.
+
+    Args:
+        path: as in `decode_file`.
+        body: likewise.
+        columns: that are wanted, with those that are checked: branch, token, order and key; the others are not
+            decoded. None: all.
 
     Raises:
         TarnError: CORRUPT, as `decode_file`.
     """
     try:
-        table = read_table(body, EVENT_SCHEMA, FILE_LIMITS)
+        table = read_table(body, EVENT_SCHEMA, FILE_LIMITS, columns)
         table.validate(full=True)
         _check_rows(table)
     except UNREADABLE as error:

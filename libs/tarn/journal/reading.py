@@ -96,27 +96,35 @@ def facts_of(footer: Footer | None, body: bytes, table: pa.Table) -> FileFacts:
 
 
 async def read_base(
-    blocks: ReadBlocks, namespace: str, folder: str, file: BaseFile
+    blocks: ReadBlocks,
+    namespace: str,
+    folder: str,
+    file: BaseFile,
+    columns: Sequence[str] | None = None,
 ) -> tuple[FileFacts, pa.Table]:
-    """Returns a file of a base.
+    """Returns a file of a base, or some of its columns; see `read_source`.
 
     Raises:
         TarnError: CORRUPT: it is missing or damaged: without it nothing can be rebuilt.
     """
-    return await _read_named(blocks, namespace, base_path(folder, file.number), file)
+    return await _read_named(blocks, namespace, base_path(folder, file.number), file, columns)
 
 
 async def read_compacted(
-    blocks: ReadBlocks, namespace: str, folder: str, file: CompactedFile
+    blocks: ReadBlocks,
+    namespace: str,
+    folder: str,
+    file: CompactedFile,
+    columns: Sequence[str] | None = None,
 ) -> tuple[FileFacts, pa.Table]:
-    """Returns a file of a compaction.
+    """Returns a file of a compaction, or some of its columns; see `read_source`.
 
     Raises:
         TarnError: CORRUPT: it is missing or damaged; the text names the branches of its rows.
     """
     path = compacted_path(folder, file.name)
     try:
-        return await _read_named(blocks, namespace, path, file)
+        return await _read_named(blocks, namespace, path, file, columns)
     except TarnError as error:
         if error.kind is not Kind.CORRUPT:
             raise
@@ -125,7 +133,11 @@ async def read_compacted(
 
 
 async def _read_named(
-    blocks: ReadBlocks, namespace: str, path: str, file: BaseFile | CompactedFile
+    blocks: ReadBlocks,
+    namespace: str,
+    path: str,
+    file: BaseFile | CompactedFile,
+    columns: Sequence[str] | None,
 ) -> tuple[FileFacts, pa.Table]:
     try:
         body = await read_whole(blocks, BlockKey(namespace, path), FILE_BYTES_MAX)
@@ -133,7 +145,7 @@ async def _read_named(
         raise corrupt_error(path, "it is missing") from error
     if hashlib.sha256(body).hexdigest() != file.sha256:
         raise corrupt_error(path, "its SHA-256 is not the one by which it is named")
-    table = await asyncio.to_thread(decode_base, path, body)
+    table = await asyncio.to_thread(decode_base, path, body, columns)
     if len(table) != file.rows:
         raise corrupt_error(path, f"it has {len(table)} rows instead of {file.rows}")
     return facts_of(None, body, table), table
@@ -159,20 +171,33 @@ async def read_pass(
 
 
 async def read_source(
-    blocks: ReadBlocks, namespace: str, epoch: Epoch, source: Source
+    blocks: ReadBlocks,
+    namespace: str,
+    epoch: Epoch,
+    source: Source,
+    columns: Sequence[str] | None = None,
 ) -> tuple[FileFacts, pa.Table]:
     """Returns a file with events, of whatever kind.
+
+    Args:
+        blocks: the store.
+        namespace: of the journal.
+        epoch: of the file.
+        source: the file.
+        columns: that are wanted, as in `tarn.journal.files.decode_base`; None: all. A file that is named with its
+            SHA-256 is decoded in these only. A pass is decoded whole, because it is judged by its rows.
 
     Raises:
         TarnError: as `read_base`, `read_compacted` and `read_pass`.
     """
     match source:
         case BaseFile():
-            return await read_base(blocks, namespace, epoch.folder, source)
+            return await read_base(blocks, namespace, epoch.folder, source, columns)
         case CompactedFile():
-            return await read_compacted(blocks, namespace, epoch.folder, source)
+            return await read_compacted(blocks, namespace, epoch.folder, source, columns)
         case PassName():
-            return await read_pass(blocks, namespace, epoch, source)
+            facts, table = await read_pass(blocks, namespace, epoch, source)
+            return facts, table if columns is None else table.select(columns)
 
 
 async def read_judged(
@@ -318,15 +343,22 @@ class EpochReader:
         namespace: of the journal.
         epoch: which one; a rebuild takes the newest.
         accounts: receives what is read and what is not.
+        columns: of the tables, as in `read_source`.
     """
 
     def __init__(
-        self, blocks: ReadBlocks, namespace: str, epoch: Epoch, accounts: Accounts
+        self,
+        blocks: ReadBlocks,
+        namespace: str,
+        epoch: Epoch,
+        accounts: Accounts,
+        columns: Sequence[str] | None = None,
     ) -> None:
         self._blocks = blocks
         self._namespace = namespace
         self._epoch = epoch
         self._accounts = accounts
+        self._columns = columns
         self.selector = PassSelector(epoch, accounts)
         self._is_open = False
 
@@ -362,7 +394,9 @@ class EpochReader:
     async def _read(self, sources: Iterable[Source]) -> AsyncIterator[pa.Table]:
         for source in sources:
             try:
-                facts, table = await read_source(self._blocks, self._namespace, self._epoch, source)
+                facts, table = await read_source(
+                    self._blocks, self._namespace, self._epoch, source, self._columns
+                )
             except TarnError as error:
                 self.selector.add_error(source, error)
                 continue

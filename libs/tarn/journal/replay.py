@@ -122,7 +122,7 @@ class Replay:
         self._runs.close()
 
     def add(self, batch: pa.RecordBatch) -> None:
-        """Adds events, a batch of `tarn.journal.events.EVENT_SCHEMA`.
+        """Adds events, a batch with the columns `REPLAYED` of `tarn.journal.events.EVENT_SCHEMA`.
 
         Raises:
             TarnError: EXHAUSTED: the folder is full.

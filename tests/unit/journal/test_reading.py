@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -29,7 +29,7 @@ from tarn.journal.epochs import (
 from tarn.journal.events import EventRow, table_of
 from tarn.journal.names import epoch_path, pass_name
 from tarn.journal.reading import EpochReader
-from tarn.journal.replay import Record, Replay, StagedRows
+from tarn.journal.replay import REPLAYED, Record, Replay, StagedRows
 from tarn.journal.writing import BranchPass, JournalWriter, write_base
 
 LAKE = "mem://lake"
@@ -57,11 +57,19 @@ async def begun(
     return epoch
 
 
-async def read(
-    blocks: BlockStore, epoch: Epoch
-) -> tuple[tuple[dict[str, bytes], dict[str, dict[str, bytes]]], Report]:
+Found = tuple[tuple[dict[str, bytes], dict[str, dict[str, bytes]]], Report]
+
+
+async def read(blocks: BlockStore, epoch: Epoch) -> Found:
+    """Replays an epoch, from all columns of its files and from those that a replay needs, which is the same."""
+    found = await read_columns(blocks, epoch, REPLAYED)
+    assert found == await read_columns(blocks, epoch, None)
+    return found
+
+
+async def read_columns(blocks: BlockStore, epoch: Epoch, columns: Sequence[str] | None) -> Found:
     accounts = Accounts(epoch.number, epoch.begin_time_us)
-    reader = EpochReader(blocks, LAKE, epoch, accounts)
+    reader = EpochReader(blocks, LAKE, epoch, accounts, columns)
     with tempfile.TemporaryDirectory() as folder:
         replayed = Replay(Path(folder))
         async for table in reader.base():

@@ -15,7 +15,7 @@ from tarn.core.head_change import HeadChange
 from tarn.journal.accounts import Accounts, Report
 from tarn.journal.epochs import Epoch
 from tarn.journal.reading import EpochReader
-from tarn.journal.replay import Record, Replay, StagedRows, record_of
+from tarn.journal.replay import REPLAYED, Record, Replay, StagedRows, record_of
 from tarn.journal.replayed import BuiltListing, ReplayedJournal
 from tarn.journal.source import JournalSource, entries_in, files_digest, find_source
 from tarn.kv.records import decode_head_change
@@ -67,7 +67,7 @@ async def replayed(
     source = await find_source(blocks, namespace)
     epoch = source.epoch
     accounts = Accounts(epoch.number, epoch.begin_time_us)
-    reader = EpochReader(blocks, namespace, epoch, accounts)
+    reader = EpochReader(blocks, namespace, epoch, accounts, REPLAYED)
     unreadable: Counter[str] = Counter()
     if ready is not None:
         await _check(ready, namespace, epoch, reader)
