@@ -73,10 +73,11 @@ GRAVELER: Final[Sequence[Written]] = (
         "row-of-another-life",
         "tarn.core.branch",
         "A row is acknowledged though its branch was deleted, or made again.",
-        "            self.incarnation == other.incarnation\n"
-        "            and self.staging == other.staging\n"
-        "            and not self.is_deleted\n",
-        "            self.staging == other.staging\n",
+        "        is_same = self is other or (\n"
+        "            self.incarnation == other.incarnation and self.staging == other.staging\n"
+        "        )\n"
+        "        return is_same and not self.is_deleted\n",
+        "        return self.staging == other.staging\n",
     ),
     Written(
         "layers-without-base",

@@ -64,9 +64,16 @@ JOURNAL: Final[Sequence[Written]] = (
         "new-store-follows",
         "tarn_graveler.journal.epochs",
         "An empty store in the place of a lost one begins an epoch, which hides all that a rebuild needs.",
-        "            if newest is not None and record is None and is_shared:\n"
+        "            if newest is not None and record is None and await self._is_new_store(place):\n"
         "                raise _unknown_store(place, newest)\n",
         "",
+    ),
+    Written(
+        "repository-of-a-new-store-follows",
+        "tarn_graveler.journal.epochs",
+        "A repository that was made anew in the place of a lost store hides the journal of the lost repository.",
+        "        return place.root == shared or await self._row(shared).read(settle=True) is None\n",
+        "        return place.root == shared\n",
     ),
     Written(
         "epoch-is-looked-at-once",

@@ -203,6 +203,20 @@ async def test_a_lost_store_that_goes_on_begins_no_epoch_behind_a_rebuild(bucket
     assert await bucket.newest() == epoch
 
 
+async def test_a_repository_in_a_new_store_hides_no_journal_of_a_lost_one(bucket: Bucket) -> None:
+    """Services that start on an empty store, and a repository that is created anew over its old namespace."""
+    old = Store(bucket, 100)
+    await old.fill()
+    epoch = await old.replica().current(PLACE)
+    new = Store(bucket, 200)
+    await new.fill(may_follow=False)
+    await refused(new.replica(), Kind.FAILED_PRECONDITION, "has not continued it")
+    assert (await bucket.newest(), await new.row()) == (epoch, None)
+    # The same of a store that has a journal of its own: the repository was deleted and recovered there.
+    await let_follow(new.kv, INSTALLATION)
+    assert (await new.replica().current(PLACE)).number == 2
+
+
 async def test_a_paused_attempt_of_a_lost_store_meets_the_file_of_the_rebuild(
     bucket: Bucket,
 ) -> None:

@@ -13,7 +13,7 @@ that came meanwhile.
 
 A store that is filled with the rows of another one gets a row that lets it begin an epoch of its own. A new store has
 none: where the bucket has an epoch already, it may stand in the place of a store that was lost, and its epoch would
-hide all that a rebuild needs. So it begins none.
+hide all that a rebuild needs. So it begins none, and no repository that was made anew in it does.
 """
 
 from __future__ import annotations
@@ -100,8 +100,7 @@ class Epochs:
         newest = await newest_epoch(self._blocks, place.namespace)
         number = newest.number if newest is not None else 0
         if record is None or record.may_follow:
-            is_shared = place.root == self._keys.installation_id
-            if newest is not None and record is None and is_shared:
+            if newest is not None and record is None and await self._is_new_store(place):
                 raise _unknown_store(place, newest)
             return await self._begin(place, row, record, number)
         if newest is not None and _is_ours(record, newest):
@@ -137,6 +136,12 @@ class Epochs:
         epoch = await self._begin(place, row, record, source.newest.number, source.epoch)
         await require_unchanged(self._blocks, place.namespace, source)
         return epoch
+
+    async def _is_new_store(self, place: JournalPlace) -> bool:
+        """Whether this store may stand in the place of a lost one: its journal of what belongs to no repository has
+        not begun, either."""
+        shared = self._keys.installation_id
+        return place.root == shared or await self._row(shared).read(settle=True) is None
 
     def _row(self, root: str) -> Register[EpochRecord | None]:
         key, what = self._keys.epoch(root), f"the epoch of the journal of {root}"
