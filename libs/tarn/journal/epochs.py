@@ -33,6 +33,7 @@ __all__ = [
     "decode_epoch",
     "newest_epoch",
     "next_epoch",
+    "read_epoch",
     "require_newest",
 ]
 
@@ -122,7 +123,7 @@ async def begin_epoch(blocks: BlockStore, namespace: str, epoch: Epoch) -> Epoch
     try:
         await blocks.put(key, body)
     except BlockExistsError as error:
-        other = await _read(blocks, namespace, epoch.number)
+        other = await read_epoch(blocks, namespace, epoch.number)
         if epoch_store(other.folder) != epoch_store(epoch.folder):
             raise _taken(namespace, epoch, other) from error
         return other
@@ -140,7 +141,7 @@ async def newest_epoch(blocks: ReadBlocks, namespace: str) -> Epoch | None:
     while page := await blocks.list_page(namespace, EPOCHS, after, _PAGE):
         newest = max((newest, *(epoch_number(info.path) or 0 for info in page)))
         after = page[-1].path
-    return await _read(blocks, namespace, newest) if newest else None
+    return await read_epoch(blocks, namespace, newest) if newest else None
 
 
 async def require_newest(blocks: ReadBlocks, namespace: str, epoch: Epoch) -> None:
@@ -154,7 +155,12 @@ async def require_newest(blocks: ReadBlocks, namespace: str, epoch: Epoch) -> No
         raise _taken(namespace, epoch, newest)
 
 
-async def _read(blocks: ReadBlocks, namespace: str, number: int) -> Epoch:
+async def read_epoch(blocks: ReadBlocks, namespace: str, number: int) -> Epoch:
+    """Returns the epoch of a number.
+
+    Raises:
+        TarnError: NOT_FOUND: there is none. CORRUPT: its file cannot be read, or is not of this number.
+    """
     key = BlockKey(namespace, epoch_path(number))
     return decode_epoch(number, await read_whole(blocks, key, _EPOCH_BYTES_MAX))
 

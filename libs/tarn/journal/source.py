@@ -10,20 +10,19 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarn.block.port import BlockKey, ReadBlocks, read_whole
+from tarn.block.port import ReadBlocks
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import HeadChange
 from tarn.journal.accounts import Accounts
 from tarn.journal.compactions import Compaction
-from tarn.journal.epochs import Epoch, EpochCause, decode_epoch, newest_epoch
+from tarn.journal.epochs import Epoch, EpochCause, newest_epoch, read_epoch
 from tarn.journal.events import BRANCHES
-from tarn.journal.names import PassName, base_path, epoch_path
+from tarn.journal.names import PassName, base_path
 from tarn.journal.reading import EpochReader
 from tarn.kv.records import decode_branch
 
 __all__ = ["JournalSource", "entries_in", "files_digest", "find_source", "require_unchanged"]
 
-_EPOCH_BYTES_MAX: Final = 16 << 20
 _CHAIN_MAX: Final = 1_000
 """Rebuilds in a row that died, at most."""
 
@@ -111,8 +110,7 @@ async def _before(blocks: ReadBlocks, namespace: str, epoch: Epoch) -> Epoch | N
 async def _intact(blocks: ReadBlocks, namespace: str, number: int) -> Epoch | None:
     """Returns an epoch whose files are still there; None: there is none, or it is damaged."""
     try:
-        body = await read_whole(blocks, BlockKey(namespace, epoch_path(number)), _EPOCH_BYTES_MAX)
-        epoch = decode_epoch(number, body)
+        epoch = await read_epoch(blocks, namespace, number)
     except TarnError as error:
         if error.kind not in {Kind.NOT_FOUND, Kind.CORRUPT}:
             raise

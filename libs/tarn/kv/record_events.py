@@ -155,8 +155,7 @@ class JournaledKv:
         """See `Kv.set_many`. Only the partitions of commits and reflogs have records that are written so."""
         place = self._place(partition)
         if place is None:
-            if self._count is not None:
-                self._count_events(partition, [row for each in groups for row in each.companions])
+            self._count_events(partition, [row for each in groups for row in each.companions])
             return self._kv.set_many(partition, groups)
         return self._set_groups(partition, place, groups)
 
