@@ -39,9 +39,12 @@ def shown(path: Path) -> str:
 
 
 def functions(tree: ast.AST) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            yield node
+    """Yields the functions in a tree; looks at statements only, which is much faster than `ast.walk`."""
+    for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.stmt | ast.excepthandler | ast.match_case):
+            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
+                yield node
+            yield from functions(node)
 
 
 def test_functions_are_short() -> None:
@@ -121,15 +124,18 @@ def snake(name: str) -> str:
 
 def test_every_rpc_appears_in_a_test() -> None:
     """An rpc appears by its own name or by that of the client's method."""
-    text = "\n".join(
-        path.read_text() for path in (ROOT / "tests").rglob("*.py") if path != Path(__file__)
-    )
+    words = {
+        word
+        for path in (ROOT / "tests").rglob("*.py")
+        if path != Path(__file__)
+        for word in re.findall(r"\w+", path.read_text())
+    }
     missing = [
         f"{service.name}.{method.name}"
         for file in descriptors()
         for service in file.services_by_name.values()
         for method in service.methods
-        if not re.search(rf"\b({method.name}|{snake(method.name)})\b", text)
+        if words.isdisjoint({method.name, snake(method.name)})
     ]
     assert missing == []
 
