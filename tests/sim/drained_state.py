@@ -6,7 +6,7 @@ the greatest (order, value), over the compacted listing or the commit.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,6 +17,7 @@ from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey
 from tarn.core.branch import Branch
 from tarn.core.entry import is_tombstone
+from tarn.core.head_change import HeadChange
 from tarn.core.ids import MetarangeId
 from tarn.journal.accounts import Accounts
 from tarn.journal.epochs import Epoch, decode_epoch
@@ -27,14 +28,24 @@ from tarn.kv.commit_records import decode_commit
 from tarn.kv.keys import PATHS_END, PATHS_START, RepositoryKeys, path_of
 from tarn.kv.port import COMPANION_KEYS, Companion
 from tarn.kv.record_kinds import Place, kind_of
-from tarn.kv.records import Repository, decode_branch, encode_head_change
+from tarn.kv.records import Repository, decode_branch, decode_head_change, encode_head_change
 from tarn_proto.store.v1 import journal_pb2 as pb
 
 if TYPE_CHECKING:
     from tests.sim.world import World, _Store
 
-__all__ = ["Told", "contents_of", "epoch_of", "listings_of", "reflog_rows", "stored", "told_by"]
+__all__ = [
+    "DELETED",
+    "Told",
+    "contents_of",
+    "epoch_of",
+    "listings_of",
+    "reflog_rows",
+    "stored",
+    "told_by",
+]
 
+DELETED = RepositoryKeys.DELETED.decode()
 _LIMIT = 100_000
 _Ordered = tuple[int, bytes]
 
@@ -158,22 +169,30 @@ def _add_events(told: Told, branch: str, token: str, companions: Iterable[Compan
 
 
 def reflog_rows(told: Told) -> dict[str, bytes]:
-    """Returns the rows of reflogs that were in outboxes, and must be rebuilt."""
+    """Returns the rows of reflogs that must be rebuilt: of entries in outboxes, and of deletions, which have events."""
     found: dict[str, bytes] = {}
     branches = told.branches
-    for _, token, key, _, payload in told.events:
-        if token or not payload or not key.startswith(BRANCHES):
-            continue
-        name, record = key.removeprefix(BRANCHES), decode_branch(payload)
+    for name, entry in _entries(told):
         now = branches.get(name)
-        for entry in () if record.is_deleted else record.outbox:
-            if now is not None and entry.sequence > now.head_sequence:
-                continue  # the next change has its number
-            packed = encode_head_change(entry)
-            found[RepositoryKeys.reflog_row(name, entry).decode()] = packed
-            if entry.is_deletion:
-                found[RepositoryKeys.deleted_row(name, entry).decode()] = packed
+        if now is not None and entry.sequence > now.head_sequence:
+            continue  # the next change has its number
+        packed = encode_head_change(entry)
+        found[RepositoryKeys.reflog_row(name, entry).decode()] = packed
+        if entry.is_deletion:
+            found[RepositoryKeys.deleted_row(name, entry).decode()] = packed
     return found
+
+
+def _entries(told: Told) -> Iterator[tuple[str, HeadChange]]:
+    for _, token, key, _, payload in told.events:
+        if token or not payload:
+            continue
+        if key.startswith(DELETED):
+            yield key.split("/")[1], decode_head_change(payload)
+        elif key.startswith(BRANCHES):
+            record = decode_branch(payload)
+            for entry in () if record.is_deleted else record.outbox:
+                yield key.removeprefix(BRANCHES), entry
 
 
 async def contents_of(

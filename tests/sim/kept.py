@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
 from tests.sim.least import DELETED
@@ -178,7 +178,7 @@ class Kept:
         """Compares the blocks of a repository with what refers to them, after everything was collected."""
         repository = await replica.graveler.repositories.get(RepositoryId(repository_id))
         namespace = repository.storage_namespace
-        referenced, reserved = await self._referenced(replica, repository)
+        referenced, reserved = await self._referenced_or_reserved(replica, repository)
         there = {
             BlockKey(namespace, info.path)
             for prefix in _PREFIXES
@@ -230,7 +230,15 @@ class Kept:
             for each, commit in commits.items()
         ]
 
-    async def _referenced(
+    async def referenced(self, replica: Replica, repository: Repository) -> Listed:
+        """Returns all blocks to which something refers."""
+        return (await self._referenced_or_reserved(replica, repository))[0]
+
+    def missing(self, blocks: Iterable[BlockKey]) -> list[BlockKey]:
+        """Returns those blocks that are not there."""
+        return [key for key in blocks if not self._exists(key)]
+
+    async def _referenced_or_reserved(
         self, replica: Replica, repository: Repository
     ) -> tuple[Listed, set[BlockKey]]:
         """Returns all blocks to which something refers, and others that may be there or not."""

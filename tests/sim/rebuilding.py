@@ -18,6 +18,8 @@ the first writes of their history. Judged is, without production's replay (`test
   now, breaks no promise of the first world. So it has nothing that was never visible.
 - R4 a repetition tells the same as an attempt that nothing disturbs.
 - R5 the second world keeps all promises, also those of its journal.
+- R6 *no dangling entry*: in runs with collections, when all processes of the lost store have ended, each block that the
+  second world names is there.
 """
 
 from __future__ import annotations
@@ -29,6 +31,7 @@ from dataclasses import dataclass, field, replace
 
 from tests.sim.compactors import Compactor
 from tests.sim.drained_state import (
+    DELETED,
     Told,
     contents_of,
     epoch_of,
@@ -130,10 +133,14 @@ class _LostWorld(World):
 
     def come_back(self) -> None:
         """Ends the time of the rebuild: what was gone comes back, and finds that another store has its journal."""
-        for machine in [*self.replicas, *self.gateways] if self.is_gone else []:
+        for machine in self._processes if self.is_gone else []:
             machine.start()
         self.is_gone = False
         self.is_rebuilt.set()
+
+    @property
+    def _processes(self) -> list[Machine]:
+        return [*self.replicas, *self.gateways, *self.collectors]
 
     async def sample(self) -> None:
         """Notes which time of the history is which time of the loop."""
@@ -144,10 +151,9 @@ class _LostWorld(World):
     def lose(self, fate: str, rng: random.Random) -> None:
         """Loses the store: its processes meet their fate."""
         self.log(f"the store is lost; its processes: {fate}")
-        machines = [*self.replicas, *self.gateways]
         if fate == Fate.GONE:
             self.is_gone, self.has_faults = True, False
-        for machine in machines:
+        for machine in self._processes:
             if fate == Fate.GONE and machine.is_up:
                 machine.crash()
             elif fate == Fate.PAUSED:
@@ -382,7 +388,8 @@ class _Loss:
         if any(each.commit_id not in listings for each in told.branches.values()):
             return None
         contents = await contents_of(self.second, repository, told, listings)
-        return self._shown(contents), _others(told) | reflog_rows(told)
+        others = {key: row for key, row in _others(told).items() if not key.startswith(DELETED)}
+        return self._shown(contents), others | reflog_rows(told)
 
     def _read_in_the_past(self, shown: Contents, report: RebuildReport | None) -> None:
         """R3: a read for the checker of the first world."""
@@ -449,6 +456,25 @@ class _Loss:
                 op = history.begin(REBUILT, OpKind.PUT, label, path, values.of(entry))
             history.finish(op, Outcome.OK)
 
+    async def look_at_blocks(self) -> None:
+        """R6. The blocks of what clients of the second world have put are not placed."""
+        own = {
+            op.value
+            for op in self.second.history.ops
+            if op.kind is OpKind.PUT and op.proc != REBUILT
+        }
+        replica = self.second.replicas[0]
+        if not replica.is_up:
+            replica.start()
+        for repository in await self._repositories(self.second):
+            referenced = await self.second.kept.referenced(replica, repository)
+            for key in self.second.kept.missing(referenced):
+                values = referenced[key] - own
+                if not values and referenced[key]:
+                    continue
+                if not values or not all(map(self.first.kept.is_doubtful, values)):
+                    self.problem(f"{key.path} of {repository.repository_id} is missing")
+
     async def _note_base(self) -> None:
         store = self.second.store
         for name in {
@@ -500,6 +526,8 @@ def loss_run(plan: Plan, *, salt: str = SALT) -> LossRun:
         if "lake" in shown:
             await loss.go_on(shown)
         await playing
+        if plan.collecting is not None:
+            await loss.look_at_blocks()
         first.problems += loop.errors
 
     logs = simulated(plan, worlds, main)
@@ -511,18 +539,20 @@ def loss_run(plan: Plan, *, salt: str = SALT) -> LossRun:
     return LossRun(runs[0], second, losses[0].problems, statistics)
 
 
-def loss_plan(seed: int, store: str) -> Plan:
+def loss_plan(seed: int, store: str, mode: Mode = Mode.DRAWN) -> Plan:
     """Returns the plan of a seed with events, and so few operations that two worlds fit a run."""
-    plan = planned(seed, Mode.DRAWN)
+    plan = planned(seed, mode)
     few = min(plan.operations, _OPERATIONS_MAX)
     clients = min(plan.clients, _CLIENTS_MAX)
     return replace(plan, store=store, keeps_events=True, operations=few, clients=clients)
 
 
 def _second(plan: Plan) -> Plan:
-    """The plan of the second world: as the first, with fewer operations."""
+    """The plan of the second world: as the first, with fewer operations, and without collections."""
     return replace(
         plan,
+        collecting=None,
+        online_seconds=0.0,
         seed=plan.seed + _SECOND_SEED,
         operations=max(5, plan.operations // 3),
         has_branch_turns=False,

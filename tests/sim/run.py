@@ -337,7 +337,7 @@ async def _look(world: World, branches: list[str]) -> None:
     client = Client(world, "last", branches)
     client.patience_seconds = 60.0
     repositories = sorted({branch.split("/")[0] for branch in branches})
-    for step in _steps(world.plan):
+    for step in _steps(world):
         world.log(f"look: {step}")
         if step == "compacted":
             for branch in branches:
@@ -351,7 +351,7 @@ async def _look(world: World, branches: list[str]) -> None:
             await collect_twice(world, repositories)
         for branch in branches:
             await _read_all(world, client, branch)
-    if world.plan.collecting is not None:
+    if _is_collected(world):
         await world.kept.compare(last, "lake")
     graveler = last.graveler
     for branch in branches:
@@ -374,10 +374,15 @@ async def _read_all(world: World, client: Client, branch: str) -> None:
             world.problem(f"a read without injected faults failed: {op.line()}")
 
 
-def _steps(plan: Plan) -> list[str]:
+def _is_collected(world: World) -> bool:
+    """Whether all garbage is gone at the end. Of a store that is lost, nothing is deleted any more."""
+    return world.plan.collecting is not None and not world.is_lost
+
+
+def _steps(world: World) -> list[str]:
     """Returns what happens before each look at the quiet end."""
-    collected = ["collected"] if plan.collecting is not None else []
-    compacted = ["compacted"] if plan.compact_seconds else []
+    collected = ["collected"] if _is_collected(world) else []
+    compacted = ["compacted"] if world.plan.compact_seconds else []
     return ["uncommitted", *collected, *compacted, "committed", "dropped", *collected]
 
 
