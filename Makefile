@@ -108,6 +108,7 @@ sim:  ## Play 200 seeds of the simulated installation (SEED=n: one, with its log
 	@tools/setup python
 	@$(BIN)/python -m tests.sim $(if $(SEED),--seed $(SEED),--seeds 200) $(ARGS)
 	@$(if $(SEED),true,$(BIN)/python -m tests.sim.losses --seeds 20)
+	@$(if $(SEED),true,$(BIN)/python -m tests.sim.losses --seeds 10 --collect)
 
 sim-long:  ## Play 10,000 seeds
 	@tools/setup python

@@ -8,9 +8,12 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 from tests.sim.rebuilding import loss_plan, loss_run
+from tests.support.faults.modes import Mode
 
 from tarn.core.branch import Branch
 from tarn.journal.reading import EpochReader
+from tarn.kv.records import Repository
+from tarn_graveler.journal.draining import Drain
 from tarn_graveler.rebuild.repository import _Work
 
 pytestmark = pytest.mark.timeout(600)
@@ -31,6 +34,30 @@ def test_a_lost_store_is_rebuilt_and_goes_on(store: str, seed: int) -> None:
     run = loss_run(loss_plan(seed, store))
     assert run.violations == []
     assert run.second.report.statistics["get ok"] > 0
+
+
+@pytest.mark.parametrize(
+    ("store", "seed"),
+    [
+        ("sqlite", 4),
+        *(pytest.param("sqlite", seed, marks=pytest.mark.long) for seed in (1, 2, 8)),
+    ],
+)
+def test_a_collection_of_a_lost_store_deletes_nothing_that_is_rebuilt(
+    store: str, seed: int
+) -> None:
+    run = loss_run(loss_plan(seed, store, Mode.COLLECT))
+    assert run.violations == []
+    assert run.first.report.statistics["collection: failed: PRECONDITION_FAILED"] > 0
+
+
+async def _no_look(self: Drain, repository: Repository | None, ended_at: float) -> None:
+    del self, repository, ended_at
+
+
+def test_deletions_without_a_look_at_the_epoch_are_noticed() -> None:
+    with mock.patch.object(Drain, "before_deletion", _no_look):
+        assert loss_run(loss_plan(4, "sqlite", Mode.COLLECT)).violations
 
 
 async def _nothing(self: EpochReader) -> AsyncIterator[pa.Table]:
