@@ -21,6 +21,7 @@ from lakefs_sdk.exceptions import (
 )
 from rest_clients import now, sdk_of
 from rest_server import RestServer
+from s3_stores import client as bucket_client
 
 
 def refused(status: int, call: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
@@ -407,3 +408,27 @@ def test_a_pull_request(sdk: LakeFSClient, main: lakefs.Branch) -> None:
     assert main.object("pulled").exists()
     assert pulls.list_pull_requests(repository, status="open").results == []
     refused(404, pulls.get_pull_request, repository, "nobody-knows-it")
+
+
+@pytest.mark.uses("createSymlinkFile")
+def test_a_manifest_leads_to_the_bytes_of_the_objects_of_a_directory(
+    lake_server: RestServer, sdk: LakeFSClient, main: lakefs.Branch
+) -> None:
+    bucket = bucket_client(lake_server.bucket_endpoint)
+
+    def read(address: str) -> str:
+        name, _, key = address.removeprefix("s3://").partition("/")
+        text: str = bucket.get_object(Bucket=name, Key=key)["Body"].read().decode()
+        return text
+
+    def manifest(location: str) -> list[str]:
+        made = sdk.internal_api.create_symlink_file(main.repo_id, "main", location=location)
+        lines = read(f"{made.location}/{main.repo_id}/main/raw/symlink.txt").splitlines()
+        return [read(line) for line in lines]
+
+    assert manifest("raw/") == ["raw/a", "raw/b"]
+    main.object("raw/a").delete()
+    main.object("raw/c").upload("raw/c", pre_sign=False)
+    main.commit("others")
+    assert manifest("raw/") == ["raw/b", "raw/c"]
+    refused(404, sdk.internal_api.create_symlink_file, main.repo_id, "nobody-knows-it")

@@ -138,6 +138,11 @@ WALK = {
     "updateObjectUserMetadata": Ask("?stage GetBranch GetTag", {"set": {}}, query=OBJECT),
     "deleteObject": Ask("unstage", query=OBJECT),
     "deleteObjects": Ask("UnstageEntries", {"paths": ["nothing"]}),
+    "createSymlinkFile": Ask(
+        "?stage GetRepository GetCommit ListEntries",
+        query={"location": "nothing"},
+        path={"branch": "main"},
+    ),
     "signOut": Ask(),
     "listWebSessions": Ask("ListWebSessions"),
     "endWebSessions": Ask("EndWebSessions"),

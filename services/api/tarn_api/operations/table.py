@@ -25,6 +25,7 @@ from tarn_api.operations import (
     repositories,
     sessions,
     settings,
+    symlinks,
     tags,
     users,
     writing,
@@ -134,6 +135,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "listObjects": objects.list_objects,
         "deleteObject": objects.delete_object,
         "deleteObjects": objects.delete_objects,
+        "createSymlinkFile": symlinks.create_symlink_file,
     }
 )
 
@@ -168,6 +170,7 @@ TRANSFERS: Final = frozenset(
         "linkPhysicalAddress",
         "stageObject",
         "updateObjectUserMetadata",
+        "createSymlinkFile",
     }
 )
 """Operations that move bytes, or have the bucket move them. They may take long, so they have places of their own."""
