@@ -15,6 +15,7 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
 from tarn.gate.addresses import AddressRate
+from tarn.gate.request_counts import RequestCounts
 from tarn.gate.sign_in import SignIn
 from tarn.objects.backend import ObjectBackend
 from tarn.rpc.wire.call import Call
@@ -71,6 +72,7 @@ class Backend:
         searching_audit: held while a search reads them: one at a time.
         symlink_limits: of a request that writes symlink manifests.
         writing_symlinks: held by such requests: two at a time.
+        request_counts: of this process; None: requests are not counted by month.
     """
 
     graveler: GravelerClient
@@ -92,6 +94,7 @@ class Backend:
     audit_folder: Path | None = None
     searching_audit: asyncio.Lock = field(default_factory=asyncio.Lock)
     symlink_limits: SymlinkLimits = field(default_factory=SymlinkLimits)
+    request_counts: RequestCounts | None = None
     writing_symlinks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
 
     def call(self, request_id: str, caller_token: str, timeout_s: float) -> Call:

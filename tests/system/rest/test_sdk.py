@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -22,6 +23,7 @@ from lakefs_sdk.exceptions import (
 from rest_clients import now, sdk_of
 from rest_server import RestServer
 from s3_stores import client as bucket_client
+from slowness import scaled
 
 
 def refused(status: int, call: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
@@ -432,3 +434,19 @@ def test_a_manifest_leads_to_the_bytes_of_the_objects_of_a_directory(
     main.commit("others")
     assert manifest("raw/") == ["raw/b", "raw/c"]
     refused(404, sdk.internal_api.create_symlink_file, main.repo_id, "nobody-knows-it")
+
+
+@pytest.mark.uses("getUsageReportSummary")
+def test_the_usage_report_grows_with_requests(sdk: LakeFSClient, main: lakefs.Branch) -> None:
+    def count() -> int:
+        report = sdk.internal_api.get_usage_report_summary()
+        assert report.installation_id
+        return sum(each.count for each in report.reports)
+
+    before = count()
+    for _ in range(400):  # of several processes, each of which tells its count once a minute
+        main.object("raw/a").stat()
+    deadline = time.monotonic() + scaled(90)
+    while count() < before + 400:
+        assert time.monotonic() < deadline
+        time.sleep(1)

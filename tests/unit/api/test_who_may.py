@@ -67,6 +67,7 @@ WALK = {
     "getSetupState": Ask("GetSetupState"),
     "getAuthCapabilities": Ask(),
     "postStatsEvents": Ask(body={"events": []}),
+    "getUsageReportSummary": Ask("ReportRequests GetRequestCounts"),
     "login": Ask("LogIn"),
     "getCurrentUser": Ask("GetCaller"),
     "listUsers": Ask("ListUsers"),

@@ -15,9 +15,6 @@ _IMPORT: Final = "import is not built yet; write the objects, or ask for an addr
 _EXTERNAL: Final = "sign-in by another provider is not built yet; use a key pair"
 _METADATA: Final = "committed metadata have a format of Tarn's own; see docs/formats"
 _DUMP: Final = "dumps of repositories are made by `tarn repo dump` and `tarn repo restore`"
-_USAGE: Final = (
-    "Tarn counts its requests by metrics (`tarn_api_requests_total`), and reports them to nobody"
-)
 
 REFUSED: Final = {
     "setupCommPrefs": "Tarn collects no addresses of its users",
@@ -71,7 +68,6 @@ REFUSED: Final = {
     "prepareGarbageCollectionUncommitted": _FOR_GC,
     "prepareGarbageCollectionCommitsAsync": _FOR_GC,
     "prepareGarbageCollectionCommitsStatus": _FOR_GC,
-    "getUsageReportSummary": _USAGE,
     "internalGetGarbageCollectionRules": _DEPRECATED,
     "internalSetGarbageCollectionRules": _DEPRECATED,
     "internalDeleteGarbageCollectionRules": _DEPRECATED,

@@ -67,6 +67,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "getSetupState": about.get_setup_state,
         "getAuthCapabilities": about.get_auth_capabilities,
         "postStatsEvents": about.post_stats_events,
+        "getUsageReportSummary": about.get_usage_report_summary,
         "login": sessions.login,
         "getCurrentUser": sessions.get_current_user,
         "listUsers": users.list_users,
