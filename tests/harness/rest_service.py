@@ -19,6 +19,7 @@ from tarn.core.access.service import Service as ServiceName
 from tarn.gate.access import Access
 from tarn.gate.addresses import AddressRate
 from tarn.gate.rates import RateLimits
+from tarn.gate.request_counts import RequestCounts
 from tarn.gate.service_calls import ServiceCalls
 from tarn.gate.sign_in import SignIn
 from tarn.objects.backend import ObjectBackend
@@ -201,13 +202,14 @@ async def running_rest(
         access = Access(service.auth, service.clock)
         sign_in = SignIn(service.auth, access, service.clock, ids)
         rpcs = Rpcs(service.transport, service.auth_transport)
+        calls = ServiceCalls(access, ServiceName.API, service.clock, ids)
         objects = ObjectBackend(
             graveler=service.graveler,
             blocks=service.replicas.blocks,
             repositories=RepositoryCache(service.graveler, service.clock),
             clock=service.clock,
             ids=ids,
-            own_token=ServiceCalls(access, ServiceName.API, service.clock, ids).proof,
+            own_token=calls.proof,
         )
         feeds = Feeds(service.graveler, service.clock, ids, feed_limits or FeedLimits())
         backend = Backend(
@@ -224,9 +226,9 @@ async def running_rest(
             bodies or BodyBounds(),
             presigned_links,
             audit_folder=audit_folder,
+            request_counts=RequestCounts(meters, service.graveler, calls, service.clock, ids),
         )
         traces = Traces(meters, audit, access_log=False)  # type: ignore[arg-type]
-        calls = ServiceCalls(access, ServiceName.API, service.clock, ids)
         rates = RateLimits(service.graveler, calls, service.clock, gateways=1)
         endpoint = Endpoint(backend, traces, ids, meters, requests_max, rates)
         yield Rest(service, endpoint, basic(*service.admin_key), audit, meters, rates, feeds)

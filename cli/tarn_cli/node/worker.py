@@ -146,6 +146,7 @@ def _fronts(
         meters=runtime.meters,
         audit=runtime.audit,
         rates=gateway.rates,
+        request_counts=gateway.request_counts,
     )
     return [gateway, api]
 

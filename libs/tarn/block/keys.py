@@ -18,10 +18,12 @@ __all__ = [
     "PART_NUMBER_MAX",
     "PATH_BYTES_MAX",
     "PATH_SEGMENTS_MAX",
+    "REPLACED_PREFIX",
     "check_listing",
     "check_part",
     "check_parts",
     "check_path",
+    "check_replaced",
     "check_span",
     "check_upload",
     "parse_namespace",
@@ -39,6 +41,10 @@ PART_NUMBER_MAX = 10_000
 
 METADATA_PREFIX = "_tarn/"
 """Prefix of content-addressed paths (ranges, metaranges, commits): the same bytes may be written again."""
+
+REPLACED_PREFIX = "_tarn/symlinks/"
+"""Prefix of the only paths whose blocks may be replaced: files that are made anew from other data, and that no data of
+Tarn depend on (docs/formats/symlinks.md)."""
 
 _MADE_BY_TARN = re.compile(
     r"data/[0-9]{10}/[0-9a-f]{32}"
@@ -100,6 +106,17 @@ def check_path(path: str) -> str:
     if path.startswith("."):
         raise _invalid("block path", path, "must not begin with '.'")
     return path
+
+
+def check_replaced(path: str) -> str:
+    """Returns the path if it is valid, and of a block that may be replaced.
+
+    Raises:
+        TarnError: INVALID as `check_path`, and for a path that does not begin with `REPLACED_PREFIX`.
+    """
+    if not path.startswith(REPLACED_PREFIX):
+        raise _invalid("block path", path, f"is written once: it is not below {REPLACED_PREFIX}")
+    return check_path(path)
 
 
 def _is_segment(name: str) -> bool:

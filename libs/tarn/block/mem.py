@@ -12,6 +12,7 @@ from tarn.block.keys import (
     check_part,
     check_parts,
     check_path,
+    check_replaced,
     check_span,
     check_upload,
     parse_namespace,
@@ -67,6 +68,19 @@ class MemBlockStore:
         async def finish(body: bytes) -> None:
             self.check(key)
             self.add(key, body)
+
+        return MemWriter(finish)
+
+    async def open_replace(self, key: BlockKey) -> MemWriter:
+        """See `BlockStore.open_replace`."""
+        self.check(key)
+        check_replaced(key.path)
+
+        async def finish(body: bytes) -> None:
+            self.check(key)
+            self._namespaces.setdefault(key.namespace, {})[key.path] = _Block(
+                body, self._clock.now_us()
+            )
 
         return MemWriter(finish)
 

@@ -189,6 +189,12 @@ class MeteredBlocks:
             writer = await self._blocks.open_write(key)
         return _Writer(writer, self._calls)
 
+    async def open_replace(self, key: BlockKey) -> BlockWriter:
+        """See `BlockStore.open_replace`."""
+        with self._calls.open_write.call():
+            writer = await self._blocks.open_replace(key)
+        return _Writer(writer, self._calls)
+
     async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
         """See `BlockStore.read`."""
         with self._calls.read.call():

@@ -1,8 +1,9 @@
 """The block port: write-once blocks of bytes under a namespace.
 
 A block is named by `BlockKey(namespace, path)`. Tarn makes the paths (`data/<hour>/<uuid>`,
-`_tarn/ranges/<id>`, …), never a client. A path is written once and never reused, except that a
-content-addressed path may be written again with the same bytes. A block becomes visible only when it is
+`_tarn/ranges/<id>`, …), never a client. A path is written once and never reused, with two exceptions: a
+content-addressed path may be written again with the same bytes, and files for other engines, which nothing
+of Tarn reads, are replaced (`BlockStore.open_replace`). A block becomes visible only when it is
 complete. It is durable before its write is acknowledged (unless the driver runs with `durability: os`).
 Drivers: `mem`, `local`, `s3`; one contract suite (`tarn.testing.contract.block_contract`) tests all of
 them against this text.
@@ -211,6 +212,17 @@ class BlockStore(Protocol):
 
     async def open_write(self, key: BlockKey) -> BlockWriter:
         """Begins a block of unknown size. Memory is bounded."""
+        ...
+
+    async def open_replace(self, key: BlockKey) -> BlockWriter:
+        """Begins a block that takes the place of the one of its name, if there is one. A reader sees the old block or
+        the new one, never a part of one and never none. Of two writers, the one that finishes last stays.
+
+        Only for names below `tarn.block.keys.REPLACED_PREFIX`, which nothing caches and no data depend on.
+
+        Raises:
+            TarnError: INVALID: the name is another one.
+        """
         ...
 
     async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:

@@ -50,3 +50,12 @@ class QuotaClient(RpcClient):
         """Returns a page of quotas: `quotas`, `next_page_token`, `repository_default`, `user_default`."""
         request = pb.ListQuotasRequest(page_size=page_size, page_token=page_token)
         return await self._quota_service.ListQuotas(request, call)
+
+    async def report_requests(self, call: Call, month: str, source: str, total: int) -> None:
+        """Tells how many requests a source has answered in a month, such as `2026-11`; may be repeated."""
+        request = pb.ReportRequestsRequest(month=month, source=source, total=total)
+        await self._quota_service.ReportRequests(request, call)
+
+    async def get_request_counts(self, call: Call) -> pb.GetRequestCountsResponse:
+        """Returns `installation_id`, and `months` with their `month` and `count`."""
+        return await self._quota_service.GetRequestCounts(pb.GetRequestCountsRequest(), call)

@@ -898,6 +898,16 @@ class Limits:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class UsageReport:
+    """Counts of requests by month (docs/operate/usage.md)."""
+
+    enabled: bool = setting(
+        "true",
+        "Whether gateways and REST endpoints report how many requests they answered, and REST endpoints tell the sums.",
+    )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Config:
     """Every setting, checked. Its repr holds no secret."""
 
@@ -929,6 +939,7 @@ class Config:
     quotas: Quotas
     tracing: Tracing
     telemetry: Telemetry
+    usage_report: UsageReport
     audit: Audit
 
     def rpc_address(self, service: ServiceName) -> str:

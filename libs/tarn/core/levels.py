@@ -73,6 +73,9 @@ class Feature(enum.Enum):
     JOURNAL = (2, "events of the journal")
     """Release 0.9.0 writes none, so that a rebuild would miss its writes, and knows no companions of rows."""
 
+    REQUEST_COUNTS = (2, "counts of requests")
+    """Release 0.9.0 would report their partition as an orphan."""
+
     def __init__(self, level: int, text: str) -> None:
         self.level = level
         self.text = text

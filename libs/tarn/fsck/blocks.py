@@ -37,9 +37,11 @@ _COLLECTION = re.compile(
     r"_tarn/collection/[0-9a-f]{32}/[^.].*\.(json|parquet)|_tarn/owners/[0-9a-f]{32}\.json"
     r"|_tarn/reads/[0-9]{4}-[0-9]{2}-[0-9]{2}/[0-9a-f]{32}-[0-9]{6,}\.parquet"
     r"|_tarn/erased/[0-9a-f]{32}/[^.].*\.(json|parquet)|_tarn/journal/[^.].*\.(json|parquet)"
+    r"|_tarn/symlinks/[^/]+/[^/]+/(.+/)?symlink\.txt|_tarn/symlink-runs/[^/]+/[^/]+/[0-9a-f]+",
+    re.DOTALL,
 )
-"""Files of collections and erasures (`docs/formats/`), notes of restores, and journals; no data depends on
-them."""
+"""Files of collections and erasures (`docs/formats/`), notes of restores, journals, and manifests for engines; no data
+depends on them."""
 _NOTE_BYTES_MAX = 64 << 10
 _METADATA = (
     (re.compile(r"_tarn/ranges/([0-9a-f]{64})\.parquet"), "ranges", "range_id", Code.RANGE_ORPHAN),

@@ -40,6 +40,7 @@ from tarn.kv.records import (
     decode_bucket,
 )
 from tarn.kv.replicas import ReplicaRow
+from tarn.kv.request_count_records import check_row as check_counts
 
 __all__ = ["Installation"]
 
@@ -203,8 +204,8 @@ class Installation:
     # ---- records of the store
 
     async def check_place(self) -> None:
-        """Checks that the fence, the shared settings, the rows of replicas and those of the journal of reads can be
-        read."""
+        """Checks that the fence, the shared settings, the rows of replicas, those of the journal of reads and
+        the counts of requests can be read."""
         partition = fence_partition(self._keys.installation_id)
         async for row in self._reads.rows(partition):
             check = _OF_THE_PLACE.get(row[0].partition(b"/")[0])
@@ -216,6 +217,8 @@ class Installation:
                 await self._decodes(partition, row, check)
         async for row in self._reads.rows(self._keys.reads):
             await self._decodes(self._keys.reads, row, check_row)
+        async for row in self._reads.rows(self._keys.request_counts):
+            await self._decodes(self._keys.request_counts, row, check_counts)
 
     # ---- drops and partitions
 
@@ -305,6 +308,7 @@ class Installation:
             AuthKeys(self._keys.installation_id).partition.name,
             fence_partition(self._keys.installation_id).name,
             self._keys.reads.name,
+            self._keys.request_counts.name,
             self._keys.journal_state.name,
         }
         async for repository in self._records():

@@ -149,6 +149,11 @@ class InstallationKeys:
         return Partition(name, PartitionKind.PLAIN, _REGISTER_BUCKETS)
 
     @property
+    def request_counts(self) -> Partition:
+        """The counts of requests; its keys are months, such as `2026-11`."""
+        return Partition(f"{self.installation_id}/requests", PartitionKind.REGISTER)
+
+    @property
     def journal_state(self) -> Partition:
         """The epoch of each repository's journal, and how far it is drained."""
         return Partition(f"{self.installation_id}/journal", PartitionKind.REGISTER)

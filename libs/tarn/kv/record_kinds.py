@@ -108,6 +108,7 @@ _OF_INSTALLATION: Final = (
         why_not="partitions of the lost store; those of the rebuilt one have other names",
     ),
     RecordKind((f"{_INSTALLATION}reads",), why_not="belongs to the running processes"),
+    RecordKind((f"{_INSTALLATION}request_counts",), why_not="counts of requests are not rebuilt"),
     RecordKind((f"{_INSTALLATION}registration",), why_not="says which events to drain"),
     RecordKind(
         (f"{_INSTALLATION}epoch", f"{_INSTALLATION}EPOCHS", f"{_INSTALLATION}DRAIN"),

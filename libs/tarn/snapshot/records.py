@@ -178,6 +178,12 @@ _INSTALLATION: Final = (
     Record("InstallationKeys.COMPACTION_PAUSE", Step.SHARED),
     Record("InstallationKeys.PAGE_KEY", None, how=How.LEFT_OUT, guard="made again"),
     Record(
+        "InstallationKeys.request_counts",
+        None,
+        how=How.LEFT_OUT,
+        guard="counts of the installation that runs: a restored one begins at none",
+    ),
+    Record(
         "InstallationKeys.reads",
         None,
         how=How.LEFT_OUT,

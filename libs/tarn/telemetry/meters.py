@@ -213,6 +213,18 @@ class Meters:
         self._metric(name, Kind.GAUGE, Kind.COUNTER)
         self._samplers.setdefault(name, {})[None] = read
 
+    def total(self, name: str, leave_out: str = "") -> int:
+        """Returns the sum of all counters of a metric, without what is kept elsewhere.
+
+        Args:
+            name: of the metric.
+            leave_out: value of the first label whose counters are left out; empty: none.
+        """
+        for count in self._pending:
+            count()
+        series = self._counters.get(name, {}).items()
+        return sum(each.value for key, each in series if not leave_out or key[0] != leave_out)
+
     def before_collecting(self, count: Callable[[], None]) -> None:
         """Registers a function that counts what its owner has put aside. It must not fail or wait."""
         self._pending.append(count)

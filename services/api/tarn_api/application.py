@@ -15,6 +15,7 @@ from tarn.core.clock import Clock, IdSource
 from tarn.gate.access import Access
 from tarn.gate.addresses import AddressRate
 from tarn.gate.rates import RateLimits
+from tarn.gate.request_counts import RequestCounts
 from tarn.gate.service_calls import ServiceCalls
 from tarn.gate.sign_in import SignIn
 from tarn.objects.backend import ObjectBackend
@@ -53,6 +54,8 @@ class ApiApplication:
         meters: counts requests; None: only for tests.
         audit: records requests; None: nothing does.
         rates: those of the gateway in this process, which reads them; None: the endpoint reads its own.
+        request_counts: those of the gateway in this process, which reports them; None: the endpoint reports its own,
+            if the settings say so.
     """
 
     name = "api"
@@ -74,21 +77,28 @@ class ApiApplication:
         meters: Meters | None = None,
         audit: AuditLog | None = None,
         rates: RateLimits | None = None,
+        request_counts: RequestCounts | None = None,
     ) -> None:
         meters = meters or Meters()
         self._settings, self._tls, self._listens = settings, tls, listens
         sign_in = SignIn(auth, access, clock, ids)
         sign_in.register(meters)
         repositories = RepositoryCache(graveler, clock)
+        calls = ServiceCalls(access, Service.API, clock, ids)
         objects = self._objects = ObjectBackend(
             graveler=graveler,
             blocks=blocks,
             repositories=repositories,
             clock=clock,
             ids=ids,
-            own_token=ServiceCalls(access, Service.API, clock, ids).proof,
+            own_token=calls.proof,
         )
         self._feeds = Feeds(graveler, clock, ids, settings.feeds)
+        self._own_counts: RequestCounts | None = None
+        if request_counts is None and settings.reports_requests:
+            request_counts = RequestCounts(meters, graveler, calls, clock, ids)
+            self._own_counts = request_counts
+        self._request_counts = request_counts
         backend = Backend(
             graveler,
             auth,
@@ -104,11 +114,11 @@ class ApiApplication:
             settings.presigned_links,
             settings.s3,
             audit_folder=settings.audit_folder,
+            request_counts=request_counts,
         )
         self._tasks = TaskSet()
         self._own_rates: RateLimits | None = None
         if rates is None:
-            calls = ServiceCalls(access, Service.API, clock, ids)
             rates = RateLimits(graveler, calls, clock, gateways=settings.processes)
             self._own_rates = rates
         traces = Traces(meters, audit, access_log=settings.access_log)
@@ -134,6 +144,8 @@ class ApiApplication:
         )
         if self._own_rates is not None:
             self._tasks.spawn(self._own_rates.run())
+        if self._own_counts is not None:
+            self._tasks.spawn(self._own_counts.run())
         self._tasks.spawn(compile_templates())
         if self._listens is not None:
             self._listens("api", address_of(settings.host, self._port))
@@ -153,3 +165,5 @@ class ApiApplication:
         self._feeds.end()
         await self._server.drain(timeout_s)
         await self._objects.removals.drain(timeout_s)
+        if self._request_counts is not None:
+            await self._request_counts.flush()

@@ -35,6 +35,7 @@ class ApiSettings:
         s3: where S3 clients reach the installation.
         feeds: limits of streams of events.
         audit_folder: of the audit log's files on this machine; None: there are none.
+        reports_requests: whether requests are counted by month.
     """
 
     host: str = "127.0.0.1"
@@ -52,6 +53,7 @@ class ApiSettings:
     s3: S3Endpoint = field(default_factory=S3Endpoint)
     feeds: FeedLimits = field(default_factory=FeedLimits)
     audit_folder: Path | None = None
+    reports_requests: bool = False
 
 
 def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
@@ -84,5 +86,6 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> ApiSettings:
             s3.tls.cert is not None,
             s3.region,
         ),
+        reports_requests=config.usage_report.enabled,
         audit_folder=config.audit.folder if config.audit.output == "file" else None,
     )

@@ -15,6 +15,7 @@ from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
 from tarn.gate.addresses import AddressRate
+from tarn.gate.request_counts import RequestCounts
 from tarn.gate.sign_in import SignIn
 from tarn.objects.backend import ObjectBackend
 from tarn.rpc.wire.call import Call
@@ -23,6 +24,7 @@ from tarn_api.feed.feeds import Feeds
 from tarn_api.requests import ApiRequest
 from tarn_api.rpcs import CHANGE_S, READ_S, Rpcs
 from tarn_api.signing_in import Authenticator
+from tarn_api.symlinks import SymlinkLimits
 from tarn_api.traces import Trace
 
 __all__ = ["CHANGE_S", "READ_S", "Backend", "Context", "S3Endpoint"]
@@ -68,6 +70,9 @@ class Backend:
         reading_markdown: held while a thread renders Markdown of users: one at a time.
         audit_folder: of the audit log's files on this machine; None: there are none.
         searching_audit: held while a search reads them: one at a time.
+        symlink_limits: of a request that writes symlink manifests.
+        writing_symlinks: held by such requests: two at a time.
+        request_counts: of this process; None: requests are not counted by month.
     """
 
     graveler: GravelerClient
@@ -88,6 +93,9 @@ class Backend:
     reading_markdown: asyncio.Lock = field(default_factory=asyncio.Lock)
     audit_folder: Path | None = None
     searching_audit: asyncio.Lock = field(default_factory=asyncio.Lock)
+    symlink_limits: SymlinkLimits = field(default_factory=SymlinkLimits)
+    request_counts: RequestCounts | None = None
+    writing_symlinks: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(2))
 
     def call(self, request_id: str, caller_token: str, timeout_s: float) -> Call:
         """Returns the context of a call that begins now."""

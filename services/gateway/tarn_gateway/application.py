@@ -13,6 +13,7 @@ from tarn.core.access.service import Service
 from tarn.core.clock import Clock, IdSource
 from tarn.gate.access import Access
 from tarn.gate.rates import RateLimits
+from tarn.gate.request_counts import RequestCounts
 from tarn.gate.service_calls import ServiceCalls
 from tarn.objects.repository_cache import RepositoryCache
 from tarn.rpc.client.addresses import address_of
@@ -56,6 +57,7 @@ class GatewayApplication:
 
     Attributes:
         rates: limits of requests and bytes, also for another endpoint of this process.
+        request_counts: reports the requests of all endpoints of this process; None: nothing does.
     """
 
     name = "gateway"
@@ -100,6 +102,9 @@ class GatewayApplication:
         )
         meters.sample("gateway.document_memory", lambda: backend.documents.budget.held)
         self.rates = RateLimits(graveler, calls, clock, gateways=settings.gateways)
+        self.request_counts: RequestCounts | None = None
+        if settings.reports_requests:
+            self.request_counts = RequestCounts(meters, graveler, calls, clock, ids)
         self._tasks = TaskSet()
         traces = Traces(
             access_log=settings.access_log,
@@ -152,6 +157,8 @@ class GatewayApplication:
             await self._server.__aexit__()
             raise
         self._tasks.spawn(self.rates.run())
+        if self.request_counts is not None:
+            self._tasks.spawn(self.request_counts.run())
         self._meters.sample("gateway.connections", lambda: self._server.connection_count)
         self._meters.sample("gateway.unsent_memory", lambda: self._server.unsent_bytes)
         if self._listens is not None:
@@ -169,6 +176,8 @@ class GatewayApplication:
         removals of blocks that follow their answers, again for at most `timeout_s`."""
         await self._server.drain(timeout_s)
         await self._backend.removals.drain(timeout_s)
+        if self.request_counts is not None:
+            await self.request_counts.flush()
 
 
 def _authenticator(settings: GatewaySettings, access: Access, clock: Clock) -> Authenticator:

@@ -33,6 +33,7 @@ class GatewaySettings:
         bounds: limits of operations.
         gateways: gateways among which the rates of quotas are divided.
         anonymous: limits of requests without a signature.
+        reports_requests: whether graveler is told how many requests were answered.
     """
 
     host: str = "127.0.0.1"
@@ -48,6 +49,7 @@ class GatewaySettings:
     bounds: Bounds = field(default_factory=Bounds)
     gateways: int = 1
     anonymous: AnonymousBounds = field(default_factory=AnonymousBounds)
+    reports_requests: bool = False
 
     def __post_init__(self) -> None:
         if not 0 <= self.port <= 65_535:
@@ -78,6 +80,7 @@ def settings_of(config: Config, *, reuse_port: bool = False) -> GatewaySettings:
         slow_operation_s=config.telemetry.slow_operation_ms / 1000,
         domains=(section.domain_name.lower(),) if section.domain_name else (),
         gateways=config.quotas.gateways,
+        reports_requests=config.usage_report.enabled,
         anonymous=AnonymousBounds(
             config.limits.anonymous_requests / config.quotas.gateways,
             config.limits.anonymous_address_requests / config.quotas.gateways,

@@ -71,6 +71,7 @@ from tarn_graveler.records.quotas import QuotaDefaults, QuotaRecords
 from tarn_graveler.records.ref_names import RefNames
 from tarn_graveler.records.reflog_rows import ReflogLimits, ReflogRows
 from tarn_graveler.records.repositories import Repositories
+from tarn_graveler.records.request_counts import RequestCountRecords
 from tarn_graveler.records.settings import RepositorySettings
 from tarn_graveler.records.tags import Tags
 from tarn_graveler.records.tasks import TaskRecords
@@ -248,6 +249,7 @@ class Graveler:
     uploads: Uploads
     links: Links
     abandoned_uploads: AbandonedUploads
+    request_counts: RequestCountRecords
     admission: Admission
     merges: Merges
     merge_branches: MergeBranches
@@ -470,6 +472,7 @@ class _Parts:
         usage = UsageCounter(
             kv, self.iterators, layers, self.committed, daily, has_journal=config.keeps_events
         )
+        self.request_counts = RequestCountRecords(kv, keys, clock, self.features)
         quotas = QuotaRecords(kv, keys, clock, config.quotas)
         self.admission = Admission(quotas, usage, clock, self.background, self.drain)
 

@@ -63,6 +63,10 @@ class BlockLink:
         """See `BlockStore.open_write`."""
         return await self._blocks.open_write(key)
 
+    async def open_replace(self, key: BlockKey) -> BlockWriter:
+        """See `BlockStore.open_replace`."""
+        return await self._blocks.open_replace(key)
+
     def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes]:
         """See `BlockStore.stream`."""
         return self._blocks.stream(key, start, length)

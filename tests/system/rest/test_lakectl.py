@@ -225,6 +225,13 @@ def test_users_and_keys(lakectl: Lakectl, lake_server: RestServer) -> None:
     assert "401" in lakectl.refused("identity", **again)
 
 
+@pytest.mark.uses("getUsageReportSummary")
+def test_the_usage_report(lakectl: Lakectl) -> None:
+    said = lakectl.run("usage", "summary").stdout
+    assert "Usage report for installation ID: " in said
+    assert "YEAR" in said.upper()
+
+
 def test_doctor_has_nothing_to_say(lakectl: Lakectl) -> None:
     said = lakectl.run("doctor").stdout
     assert said == "Valid configuration\n"

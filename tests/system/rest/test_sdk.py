@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 import urllib.request
 from collections.abc import Callable
 from pathlib import Path
@@ -21,6 +22,8 @@ from lakefs_sdk.exceptions import (
 )
 from rest_clients import now, sdk_of
 from rest_server import RestServer
+from s3_stores import client as bucket_client
+from slowness import scaled
 
 
 def refused(status: int, call: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
@@ -407,3 +410,43 @@ def test_a_pull_request(sdk: LakeFSClient, main: lakefs.Branch) -> None:
     assert main.object("pulled").exists()
     assert pulls.list_pull_requests(repository, status="open").results == []
     refused(404, pulls.get_pull_request, repository, "nobody-knows-it")
+
+
+@pytest.mark.uses("createSymlinkFile")
+def test_a_manifest_leads_to_the_bytes_of_the_objects_of_a_directory(
+    lake_server: RestServer, sdk: LakeFSClient, main: lakefs.Branch
+) -> None:
+    bucket = bucket_client(lake_server.bucket_endpoint)
+
+    def read(address: str) -> str:
+        name, _, key = address.removeprefix("s3://").partition("/")
+        text: str = bucket.get_object(Bucket=name, Key=key)["Body"].read().decode()
+        return text
+
+    def manifest(location: str) -> list[str]:
+        made = sdk.internal_api.create_symlink_file(main.repo_id, "main", location=location)
+        lines = read(f"{made.location}/{main.repo_id}/main/raw/symlink.txt").splitlines()
+        return [read(line) for line in lines]
+
+    assert manifest("raw/") == ["raw/a", "raw/b"]
+    main.object("raw/a").delete()
+    main.object("raw/c").upload("raw/c", pre_sign=False)
+    main.commit("others")
+    assert manifest("raw/") == ["raw/b", "raw/c"]
+    refused(404, sdk.internal_api.create_symlink_file, main.repo_id, "nobody-knows-it")
+
+
+@pytest.mark.uses("getUsageReportSummary")
+def test_the_usage_report_grows_with_requests(sdk: LakeFSClient, main: lakefs.Branch) -> None:
+    def count() -> int:
+        report = sdk.internal_api.get_usage_report_summary()
+        assert report.installation_id
+        return sum(each.count for each in report.reports)
+
+    before = count()
+    for _ in range(400):  # of several processes, each of which tells its count once a minute
+        main.object("raw/a").stat()
+    deadline = time.monotonic() + scaled(90)
+    while count() < before + 400:
+        assert time.monotonic() < deadline
+        time.sleep(1)

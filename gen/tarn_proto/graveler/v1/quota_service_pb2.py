@@ -25,7 +25,7 @@ _sym_db = _symbol_database.Default()
 from tarn_proto.common.v1 import rule_pb2 as tarn__proto_dot_common_dot_v1_dot_rule__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*tarn_proto/graveler/v1/quota_service.proto\x12\x10tarn.graveler.v1\x1a\x1ftarn_proto/common/v1/rule.proto\"\x95\x01\n\x0bQuotaLimits\x12\x16\n\x0estaged_objects\x18\x01 \x01(\x03\x12\x14\n\x0cstaged_bytes\x18\x02 \x01(\x03\x12\x10\n\x08\x62ranches\x18\x03 \x01(\x03\x12\x0f\n\x07uploads\x18\x04 \x01(\x03\x12\x1b\n\x13requests_per_second\x18\x05 \x01(\x03\x12\x18\n\x10\x62ytes_per_second\x18\x06 \x01(\x03\"R\n\x05Quota\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12-\n\x06limits\x18\x03 \x01(\x0b\x32\x1d.tarn.graveler.v1.QuotaLimits\"\\\n\x0fSetQuotaRequest\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12-\n\x06limits\x18\x03 \x01(\x0b\x32\x1d.tarn.graveler.v1.QuotaLimits\"\x12\n\x10SetQuotaResponse\"-\n\x0fGetQuotaRequest\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"~\n\x10GetQuotaResponse\x12-\n\x06limits\x18\x01 \x01(\x0b\x32\x1d.tarn.graveler.v1.QuotaLimits\x12\x0e\n\x06is_set\x18\x02 \x01(\x08\x12+\n\x04used\x18\x03 \x01(\x0b\x32\x1d.tarn.graveler.v1.QuotaLimits\":\n\x11ListQuotasRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"\xc6\x01\n\x12ListQuotasResponse\x12\'\n\x06quotas\x18\x01 \x03(\x0b\x32\x17.tarn.graveler.v1.Quota\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x39\n\x12repository_default\x18\x03 \x01(\x0b\x32\x1d.tarn.graveler.v1.QuotaLimits\x12\x33\n\x0cuser_default\x18\x04 \x01(\x0b\x32\x1d.tarn.graveler.v1.QuotaLimits2\xfd\x02\n\x0cQuotaService\x12y\n\x08SetQuota\x12!.tarn.graveler.v1.SetQuotaRequest\x1a\".tarn.graveler.v1.SetQuotaResponse\"&\xa2\xbb\x18\"\n\x0bWriteQuotas\x12\x13quota/{kind}/{name}\x12{\n\x08GetQuota\x12!.tarn.graveler.v1.GetQuotaRequest\x1a\".tarn.graveler.v1.GetQuotaResponse\"(\x90\x02\x01\xa2\xbb\x18!\n\nReadQuotas\x12\x13quota/{kind}/{name}\x12u\n\nListQuotas\x12#.tarn.graveler.v1.ListQuotasRequest\x1a$.tarn.graveler.v1.ListQuotasResponse\"\x1c\x90\x02\x01\xa2\xbb\x18\x15\n\nReadQuotas\x12\x07quota/*b\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n*tarn_proto/graveler/v1/quota_service.proto\x12\x10tarn.graveler.v1\x1a\x1ftarn_proto/common/v1/rule.proto\"\x95\x01\n\x0bQuotaLimits\x12\x16\n\x0estaged_objects\x18\x01 \x01(\x03\x12\x14\n\x0cstaged_bytes\x18\x02 \x01(\x03\x12\x10\n\x08\x62ranches\x18\x03 \x01(\x03\x12\x0f\n\x07uploads\x18\x04 \x01(\x03\x12\x1b\n\x13requests_per_second\x18\x05 \x01(\x03\x12\x18\n\x10\x62ytes_per_second\x18\x06 \x01(\x03\"R\n\x05Quota\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12-\n\x06limits\x18\x03 \x01(\x0b\x32\x1d.tarn.graveler.v1.QuotaLimits\"\\\n\x0fSetQuotaRequest\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\x12-\n\x06limits\x18\x03 \x01(\x0b\x32\x1d.tarn.graveler.v1.QuotaLimits\"\x12\n\x10SetQuotaResponse\"-\n\x0fGetQuotaRequest\x12\x0c\n\x04kind\x18\x01 \x01(\t\x12\x0c\n\x04name\x18\x02 \x01(\t\"~\n\x10GetQuotaResponse\x12-\n\x06limits\x18\x01 \x01(\x0b\x32\x1d.tarn.graveler.v1.QuotaLimits\x12\x0e\n\x06is_set\x18\x02 \x01(\x08\x12+\n\x04used\x18\x03 \x01(\x0b\x32\x1d.tarn.graveler.v1.QuotaLimits\":\n\x11ListQuotasRequest\x12\x11\n\tpage_size\x18\x01 \x01(\x05\x12\x12\n\npage_token\x18\x02 \x01(\t\"\xc6\x01\n\x12ListQuotasResponse\x12\'\n\x06quotas\x18\x01 \x03(\x0b\x32\x17.tarn.graveler.v1.Quota\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\x12\x39\n\x12repository_default\x18\x03 \x01(\x0b\x32\x1d.tarn.graveler.v1.QuotaLimits\x12\x33\n\x0cuser_default\x18\x04 \x01(\x0b\x32\x1d.tarn.graveler.v1.QuotaLimits\"E\n\x15ReportRequestsRequest\x12\r\n\x05month\x18\x01 \x01(\t\x12\x0e\n\x06source\x18\x02 \x01(\t\x12\r\n\x05total\x18\x03 \x01(\x03\"\x18\n\x16ReportRequestsResponse\"\x19\n\x17GetRequestCountsRequest\"f\n\x18GetRequestCountsResponse\x12\x17\n\x0finstallation_id\x18\x01 \x01(\t\x12\x31\n\x06months\x18\x02 \x03(\x0b\x32!.tarn.graveler.v1.MonthlyRequests\"/\n\x0fMonthlyRequests\x12\r\n\x05month\x18\x01 \x01(\t\x12\r\n\x05\x63ount\x18\x02 \x01(\x03\x32\x8c\x05\n\x0cQuotaService\x12y\n\x08SetQuota\x12!.tarn.graveler.v1.SetQuotaRequest\x1a\".tarn.graveler.v1.SetQuotaResponse\"&\xa2\xbb\x18\"\n\x0bWriteQuotas\x12\x13quota/{kind}/{name}\x12{\n\x08GetQuota\x12!.tarn.graveler.v1.GetQuotaRequest\x1a\".tarn.graveler.v1.GetQuotaResponse\"(\x90\x02\x01\xa2\xbb\x18!\n\nReadQuotas\x12\x13quota/{kind}/{name}\x12u\n\nListQuotas\x12#.tarn.graveler.v1.ListQuotasRequest\x1a$.tarn.graveler.v1.ListQuotasResponse\"\x1c\x90\x02\x01\xa2\xbb\x18\x15\n\nReadQuotas\x12\x07quota/*\x12\x82\x01\n\x0eReportRequests\x12\'.tarn.graveler.v1.ReportRequestsRequest\x1a(.tarn.graveler.v1.ReportRequestsResponse\"\x1d\xa2\xbb\x18\x19\n\x0eReportRequests\x12\x07quota/*\x12\x87\x01\n\x10GetRequestCounts\x12).tarn.graveler.v1.GetRequestCountsRequest\x1a*.tarn.graveler.v1.GetRequestCountsResponse\"\x1c\x90\x02\x01\xa2\xbb\x18\x15\n\nReadQuotas\x12\x07quota/*b\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,6 +38,10 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_QUOTASERVICE'].methods_by_name['GetQuota']._serialized_options = b'\220\002\001\242\273\030!\n\nReadQuotas\022\023quota/{kind}/{name}'
   _globals['_QUOTASERVICE'].methods_by_name['ListQuotas']._loaded_options = None
   _globals['_QUOTASERVICE'].methods_by_name['ListQuotas']._serialized_options = b'\220\002\001\242\273\030\025\n\nReadQuotas\022\007quota/*'
+  _globals['_QUOTASERVICE'].methods_by_name['ReportRequests']._loaded_options = None
+  _globals['_QUOTASERVICE'].methods_by_name['ReportRequests']._serialized_options = b'\242\273\030\031\n\016ReportRequests\022\007quota/*'
+  _globals['_QUOTASERVICE'].methods_by_name['GetRequestCounts']._loaded_options = None
+  _globals['_QUOTASERVICE'].methods_by_name['GetRequestCounts']._serialized_options = b'\220\002\001\242\273\030\025\n\nReadQuotas\022\007quota/*'
   _globals['_QUOTALIMITS']._serialized_start=98
   _globals['_QUOTALIMITS']._serialized_end=247
   _globals['_QUOTA']._serialized_start=249
@@ -54,6 +58,16 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTQUOTASREQUEST']._serialized_end=680
   _globals['_LISTQUOTASRESPONSE']._serialized_start=683
   _globals['_LISTQUOTASRESPONSE']._serialized_end=881
-  _globals['_QUOTASERVICE']._serialized_start=884
-  _globals['_QUOTASERVICE']._serialized_end=1265
+  _globals['_REPORTREQUESTSREQUEST']._serialized_start=883
+  _globals['_REPORTREQUESTSREQUEST']._serialized_end=952
+  _globals['_REPORTREQUESTSRESPONSE']._serialized_start=954
+  _globals['_REPORTREQUESTSRESPONSE']._serialized_end=978
+  _globals['_GETREQUESTCOUNTSREQUEST']._serialized_start=980
+  _globals['_GETREQUESTCOUNTSREQUEST']._serialized_end=1005
+  _globals['_GETREQUESTCOUNTSRESPONSE']._serialized_start=1007
+  _globals['_GETREQUESTCOUNTSRESPONSE']._serialized_end=1109
+  _globals['_MONTHLYREQUESTS']._serialized_start=1111
+  _globals['_MONTHLYREQUESTS']._serialized_end=1158
+  _globals['_QUOTASERVICE']._serialized_start=1161
+  _globals['_QUOTASERVICE']._serialized_end=1813
 # @@protoc_insertion_point(module_scope)

@@ -84,3 +84,37 @@ class ListQuotasResponse(_message.Message):
     repository_default: QuotaLimits
     user_default: QuotaLimits
     def __init__(self, quotas: _Optional[_Iterable[_Union[Quota, _Mapping]]] = ..., next_page_token: _Optional[str] = ..., repository_default: _Optional[_Union[QuotaLimits, _Mapping]] = ..., user_default: _Optional[_Union[QuotaLimits, _Mapping]] = ...) -> None: ...
+
+class ReportRequestsRequest(_message.Message):
+    __slots__ = ("month", "source", "total")
+    MONTH_FIELD_NUMBER: _ClassVar[int]
+    SOURCE_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_FIELD_NUMBER: _ClassVar[int]
+    month: str
+    source: str
+    total: int
+    def __init__(self, month: _Optional[str] = ..., source: _Optional[str] = ..., total: _Optional[int] = ...) -> None: ...
+
+class ReportRequestsResponse(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetRequestCountsRequest(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
+
+class GetRequestCountsResponse(_message.Message):
+    __slots__ = ("installation_id", "months")
+    INSTALLATION_ID_FIELD_NUMBER: _ClassVar[int]
+    MONTHS_FIELD_NUMBER: _ClassVar[int]
+    installation_id: str
+    months: _containers.RepeatedCompositeFieldContainer[MonthlyRequests]
+    def __init__(self, installation_id: _Optional[str] = ..., months: _Optional[_Iterable[_Union[MonthlyRequests, _Mapping]]] = ...) -> None: ...
+
+class MonthlyRequests(_message.Message):
+    __slots__ = ("month", "count")
+    MONTH_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    month: str
+    count: int
+    def __init__(self, month: _Optional[str] = ..., count: _Optional[int] = ...) -> None: ...

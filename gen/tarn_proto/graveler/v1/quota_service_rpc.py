@@ -43,6 +43,21 @@ class QuotaService(Protocol):
         """Returns the quotas that are set, and the limits of all others."""
         ...
 
+    async def ReportRequests(
+        self, request: pb.ReportRequestsRequest, permit: Permit, /
+    ) -> pb.ReportRequestsResponse:
+        """Tells how many requests a process has answered in a month: its total, which only grows. Gateways and REST
+        endpoints send it. May be repeated, and may arrive late. Fails with INVALID_ARGUMENT, OVERLOADED,
+        FEATURE_LEVEL.
+        """
+        ...
+
+    async def GetRequestCounts(
+        self, request: pb.GetRequestCountsRequest, permit: Permit, /
+    ) -> pb.GetRequestCountsResponse:
+        """Returns how many requests the installation has answered, by month."""
+        ...
+
 
 class QuotaServiceClient:
     """Calls of `QuotaService` over any transport. They raise the `TarnError` that the handler raised."""
@@ -72,6 +87,23 @@ class QuotaServiceClient:
         """Returns the quotas that are set, and the limits of all others."""
         answer = await self._transport.unary(_QUOTA_SERVICE, "ListQuotas", request, call)
         return expect(answer, pb.ListQuotasResponse)
+
+    async def ReportRequests(
+        self, request: pb.ReportRequestsRequest, call: Call
+    ) -> pb.ReportRequestsResponse:
+        """Tells how many requests a process has answered in a month: its total, which only grows. Gateways and REST
+        endpoints send it. May be repeated, and may arrive late. Fails with INVALID_ARGUMENT, OVERLOADED,
+        FEATURE_LEVEL.
+        """
+        answer = await self._transport.unary(_QUOTA_SERVICE, "ReportRequests", request, call)
+        return expect(answer, pb.ReportRequestsResponse)
+
+    async def GetRequestCounts(
+        self, request: pb.GetRequestCountsRequest, call: Call
+    ) -> pb.GetRequestCountsResponse:
+        """Returns how many requests the installation has answered, by month."""
+        answer = await self._transport.unary(_QUOTA_SERVICE, "GetRequestCounts", request, call)
+        return expect(answer, pb.GetRequestCountsResponse)
 
 
 def quota_service(

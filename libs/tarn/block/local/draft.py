@@ -111,6 +111,10 @@ class Draft:
         """Links the draft under the name `target`; see `Tree.link`."""
         self._tree.link(self._names, target, create=create)
 
+    def replace(self, target: Sequence[str]) -> None:
+        """Gives the draft the name `target`, whatever has it; see `Tree.replace`."""
+        self._tree.replace(self._names, target)
+
     def equals(self, other: int) -> bool:
         """Returns whether the open file `other` holds the same bytes."""
         return _same(self._fd, other)

@@ -78,6 +78,26 @@ class Intake:
             takes_reserve=key.path.startswith(METADATA_PREFIX),
         )
 
+    def begin_replacement(self, ns: LocalNamespace, key: BlockKey) -> LocalWriter:
+        """Creates the writer of a file that takes the place of the one of its name."""
+        target = ns.file(key.path)
+
+        async def replace(draft: Draft) -> None:
+            await self.threads.run(lambda: self._replace(draft, target))
+
+        return LocalWriter(
+            self,
+            ns,
+            f"block {key.path} in {key.namespace}",
+            -1,
+            lambda body: self.keep(ns, key, body),
+            replace,
+        )
+
+    def _replace(self, draft: Draft, target: tuple[str, ...]) -> None:
+        draft.replace(target)
+        self.tree.sync_dir(target[:-1])
+
     async def keep(self, ns: LocalNamespace, key: BlockKey, body: bytes) -> None:
         """Makes a small body visible and durable.
 

@@ -12,7 +12,13 @@ from typing import Final
 
 from tarn.aio.close_guard import CloseGuard
 from tarn.aio.thread_work import Threads, finish_work, settle_work
-from tarn.block.keys import METADATA_PREFIX, check_listing, check_path, check_span
+from tarn.block.keys import (
+    METADATA_PREFIX,
+    check_listing,
+    check_path,
+    check_replaced,
+    check_span,
+)
 from tarn.block.local.faults import Faults, from_sqlite
 from tarn.block.local.group_writer import GroupWriter
 from tarn.block.local.intake import Intake, LocalWriter
@@ -103,6 +109,13 @@ class LocalBlockStore:
         check_path(key.path)
         with self._guard, Faults(f"enter namespace {key.namespace}"):
             return self._intake.begin(await self._namespaces.enter(key.namespace), key)
+
+    async def open_replace(self, key: BlockKey) -> LocalWriter:
+        """See `BlockStore.open_replace`."""
+        check_replaced(key.path)
+        with self._guard, Faults(f"enter namespace {key.namespace}"):
+            ns = await self._namespaces.enter(key.namespace)
+            return self._intake.begin_replacement(ns, key)
 
     def measure_reads(self, meter: CallMeter, read_bytes: Counter) -> None:
         """See `tarn.block.metered.MeasuresReads`."""

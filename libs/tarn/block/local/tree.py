@@ -185,6 +185,27 @@ class Tree:
             else:
                 return
 
+    def replace(self, source: Sequence[str], target: Sequence[str]) -> None:
+        """Gives a file another name, and makes missing directories of it. A file that has the name is replaced, in one
+        step for readers; `sync_dir` makes it durable.
+
+        Raises:
+            FileNotFoundError: the source does not exist.
+            IsADirectoryError: a directory has the name.
+        """
+        for attempt in range(1, _LINK_ATTEMPTS + 1):
+            try:
+                with (
+                    self.open_dir(source[:-1]) as old,
+                    self.open_dir(target[:-1], create=True) as new,
+                ):
+                    os.replace(source[-1], target[-1], src_dir_fd=old, dst_dir_fd=new)
+            except FileNotFoundError:  # see `link`
+                if attempt == _LINK_ATTEMPTS:
+                    raise
+            else:
+                return
+
     def sync_dir(self, names: Sequence[str]) -> None:
         """Makes the names in a directory durable, unless this tree does not sync."""
         if self._sync:

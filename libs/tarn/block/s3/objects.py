@@ -305,13 +305,14 @@ class Objects:
         raise BlockExistsError(key)
 
     async def set(self, at: ObjectKey, body: bytes | bytearray) -> None:
-        """Writes one of the driver's own objects, replacing an existing one."""
+        """Writes an object in one request, replacing an existing one: one of the driver's own, or of
+        `BlockStore.open_replace`."""
         stamp = self.stamp()
 
         async def attempt() -> None:
-            await self._once(lambda: self._wire.put(at, body, stamp, if_absent=False))
+            await self._once(lambda: self._wire.put(at, body, stamp, if_absent=False), len(body))
 
-        await self._run(f"write {at}", attempt)
+        await self._run(f"write {at}", attempt, len(body))
 
     async def delete(self, bucket: str, keys: Sequence[str]) -> None:
         """Removes objects. Absent ones are not an error."""

@@ -6,7 +6,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from typing import Final
 
 from tarn.aio.close_guard import CloseGuard
-from tarn.block.keys import PART_NUMBER_MAX, check_listing, check_part, check_span
+from tarn.block.keys import (
+    PART_NUMBER_MAX,
+    check_listing,
+    check_part,
+    check_replaced,
+    check_span,
+)
 from tarn.block.port import (
     CHUNK_BYTES,
     BlockInfo,
@@ -100,6 +106,12 @@ class S3BlockStore:
         at = object_key_of(namespace_of(key.namespace), key.path)
         with self._guard:
             return S3Writer(self._objects, self._large, self._guard, key, at)
+
+    async def open_replace(self, key: BlockKey) -> S3Writer:
+        """See `BlockStore.open_replace`."""
+        at = object_key_of(namespace_of(key.namespace), check_replaced(key.path))
+        with self._guard:
+            return S3Writer(self._objects, self._large, self._guard, key, at, replaces=True)
 
     async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
         """See `BlockStore.read`."""

@@ -67,10 +67,18 @@ class S3Writer:
         guard: counts the calls that use the store.
         key: the block, for errors.
         at: its object.
+        replaces: whether the object takes the place of the one of its name.
     """
 
     def __init__(
-        self, objects: Objects, large: LargeWrites, guard: CloseGuard, key: BlockKey, at: ObjectKey
+        self,
+        objects: Objects,
+        large: LargeWrites,
+        guard: CloseGuard,
+        key: BlockKey,
+        at: ObjectKey,
+        *,
+        replaces: bool = False,
     ) -> None:
         self._objects = objects
         self._large = large
@@ -81,7 +89,9 @@ class S3Writer:
         self._stamp = ""
         self._upload_id: str | None = None
         self._parts: list[tuple[int, str]] = []
-        self._digest = hashlib.sha256() if key.path.startswith(METADATA_PREFIX) else None
+        self._replaces = replaces
+        is_compared = key.path.startswith(METADATA_PREFIX) and not replaces
+        self._digest = hashlib.sha256() if is_compared else None
         self._counted = False
         self._ended = False
 
@@ -125,7 +135,9 @@ class S3Writer:
         self._check()
         try:
             with self._guard:
-                if self._upload_id is None:
+                if self._upload_id is None and self._replaces:
+                    await self._objects.set(self._at, self._held)
+                elif self._upload_id is None:
                     await self._objects.put(self._key, self._at, self._held)
                 else:
                     await self._finish_parts(self._upload_id)
@@ -134,9 +146,14 @@ class S3Writer:
 
     async def _finish_parts(self, upload_id: str) -> None:
         await self._send()
-        await self._objects.complete(
-            self._key, self._at, upload_id, self._parts, self._stamp, self._hashed
-        )
+        if self._replaces:
+            if not await self._objects.join(self._at, upload_id, self._parts):
+                text = f"another process ended the multipart upload of {self._at}"
+                raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
+        else:
+            await self._objects.complete(
+                self._key, self._at, upload_id, self._parts, self._stamp, self._hashed
+            )
         self._upload_id = None
 
     def _hashed(self) -> bytes:

@@ -83,6 +83,8 @@ class Action(enum.StrEnum):
     READ_QUOTAS = "ReadQuotas"
     WRITE_QUOTAS = "WriteQuotas"
     """Limits of repositories and users (docs/design/quotas.md)."""
+    REPORT_REQUESTS = "ReportRequests"
+    """The counts of requests of a process: what services tell, not users (docs/operate/usage.md)."""
     READ_AUDIT = "ReadAudit"
     """The audit log (docs/operate/audit.md), which tells what every user did."""
     READ_USERS = "ReadUsers"

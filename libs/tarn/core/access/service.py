@@ -21,8 +21,8 @@ _PREFIX = "service:"
 
 _STATEMENTS = {
     "compactor": Statement(True, (Action.MANAGE_COMPACTION, Action.COMPACT_REPO), (REPOSITORIES,)),
-    "gateway": Statement(True, (Action.READ_QUOTAS,), (QUOTAS,)),
-    "api": Statement(True, (Action.READ_QUOTAS,), (QUOTAS,)),
+    "gateway": Statement(True, (Action.READ_QUOTAS, Action.REPORT_REQUESTS), (QUOTAS,)),
+    "api": Statement(True, (Action.READ_QUOTAS, Action.REPORT_REQUESTS), (QUOTAS,)),
 }
 """Graveler acts only for its callers."""
 
@@ -30,8 +30,9 @@ _STATEMENTS = {
 class Service(enum.StrEnum):
     """A service.
 
-    The gateway acts for users. Its own token allows it to read quotas, and proves that a gateway made the addresses
-    that it stages. The REST endpoint acts for users, too; its own token allows and proves the same.
+    The gateway acts for users. Its own token allows it to read quotas and to report how many requests it answered, and
+    proves that a gateway made the addresses that it stages. The REST endpoint acts for users, too; its own token allows
+    and proves the same.
 
     Attributes:
         user_id: its name in tokens, logs and commits.

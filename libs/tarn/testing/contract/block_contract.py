@@ -124,6 +124,40 @@ class BlockContract(BlockUploadContract):
                 await store.put(key, other)
         assert await store.read(key) == body
 
+    @pytest.mark.parametrize("sizes", [(SMALL, 0), (SMALL, LARGE), ((5 << 20) + 1, SMALL)])
+    async def test_a_file_for_engines_is_replaced(
+        self, store: BlockStore, sizes: tuple[int, int]
+    ) -> None:
+        """The new body is there once its write has ended; until then the old one is, also if the write is given up."""
+        key, first, second = self.key("_tarn/symlinks/x/y.txt"), sample(sizes[0]), sample(sizes[1])
+        async with await store.open_replace(key) as writer:
+            await fill(writer, first)
+            with pytest.raises(BlockNotFoundError):
+                await store.stat(key)
+            await writer.finish()
+        async with await store.open_replace(key) as writer:
+            await fill(writer, second)
+            assert await store.read(key) == first
+        assert await store.read(key) == first
+        for body in (second, first, second):
+            async with await store.open_replace(key) as writer:
+                await fill(writer, body)
+                await writer.finish()
+            assert await store.read(key) == body
+            assert (await store.stat(key)).size == len(body)
+            assert await self.names(store) == [key.path]
+        await store.delete_many(key.namespace, [key.path])
+        assert await self.names(store) == []
+
+    @pytest.mark.parametrize(
+        "path", [data_path(1), "_tarn/ranges/ab", "_tarn/symlinks/../ranges/ab"]
+    )
+    async def test_no_other_block_is_replaced(self, store: BlockStore, path: str) -> None:
+        """Data and metadata are written once."""
+        with pytest.raises(TarnError) as caught:
+            await store.open_replace(self.key(path))
+        assert caught.value.kind is Kind.INVALID
+
     @pytest.mark.parametrize("size", [SMALL, (5 << 20) + 1])
     @pytest.mark.parametrize("is_streamed", [False, True])
     async def test_metadata_that_is_put_again_is_young(
@@ -349,6 +383,7 @@ class BlockContract(BlockUploadContract):
         calls: list[Awaitable[object]] = [
             store.put(key, b"x"),
             store.open_write(key),
+            store.open_replace(key),
             store.read(key),
             store.stat(key),
             collect(store, key, 0, 1),

@@ -4,8 +4,14 @@ from __future__ import annotations
 
 from typing import Final
 
+import msgspec
+from starlette.responses import Response
+
 from tarn.block.port import PresignsParts, PresignsWrites
+from tarn.core.access.actions import QUOTAS, Action
+from tarn_api.answers import JSON_LINES, Whole
 from tarn_api.context import Context
+from tarn_api.errors import ApiError
 from tarn_rest import operations as op
 from tarn_rest import schemas
 
@@ -14,6 +20,7 @@ __all__ = [
     "get_config",
     "get_setup_state",
     "get_storage_config",
+    "get_usage_report_summary",
     "get_version",
     "health_check",
     "post_stats_events",
@@ -83,6 +90,28 @@ async def post_stats_events(
     body: schemas.StatsEventsList,
 ) -> None:
     """Takes the counts that clients send about themselves, and drops them."""
+
+
+async def get_usage_report_summary(
+    context: Context, at: op.GetUsageReportSummary
+) -> Whole | Response:
+    """Tells how many requests the installation answered, by month; as text, if the client accepts only that."""
+    counts = context.backend.request_counts
+    if counts is None:
+        raise ApiError(404, "usage report is not enabled", reason="NOT_ENABLED")
+    context.require(Action.READ_QUOTAS, QUOTAS)
+    await counts.flush()
+    found = await context.graveler.get_request_counts(context.read())
+    reports = []
+    for each in found.months:
+        year, _, month = each.month.partition("-")
+        reports.append(schemas.UsageReport(year=int(year), month=int(month), count=each.count))
+    if context.request.headers.get("accept") == "text/plain":
+        lines = [f"Usage for installation ID: {found.installation_id}\n"]
+        lines += [f"{each.year}-{each.month:02}: {each.count:12}\n" for each in reports]
+        return Response("".join(lines), media_type="text/plain")
+    report = schemas.InstallationUsageReport(installation_id=found.installation_id, reports=reports)
+    return Whole(200, JSON_LINES, msgspec.json.encode(report))
 
 
 def _version(context: Context) -> schemas.VersionConfig:

@@ -14,14 +14,7 @@ _HOOKS: Final = "hooks are not built yet, so there are no runs"
 _IMPORT: Final = "import is not built yet; write the objects, or ask for an address and link it"
 _EXTERNAL: Final = "sign-in by another provider is not built yet; use a key pair"
 _METADATA: Final = "committed metadata have a format of Tarn's own; see docs/formats"
-_SYMLINKS: Final = (
-    "Tarn writes no files of addresses to the bucket. Readers of tables use the S3 endpoint; for one that cannot, and "
-    "may read the bucket, make the file from listObjects at a commit, which tells the `physical_address` of each object"
-)
 _DUMP: Final = "dumps of repositories are made by `tarn repo dump` and `tarn repo restore`"
-_USAGE: Final = (
-    "Tarn counts its requests by metrics (`tarn_api_requests_total`), and reports them to nobody"
-)
 
 REFUSED: Final = {
     "setupCommPrefs": "Tarn collects no addresses of its users",
@@ -63,7 +56,6 @@ REFUSED: Final = {
     "getRunHookOutput": _HOOKS,
     "dumpRefs": _DUMP,
     "restoreRefs": _DUMP,
-    "createSymlinkFile": _SYMLINKS,
     "dumpSubmit": _DUMP,
     "dumpStatus": _DUMP,
     "restoreSubmit": _DUMP,
@@ -76,7 +68,6 @@ REFUSED: Final = {
     "prepareGarbageCollectionUncommitted": _FOR_GC,
     "prepareGarbageCollectionCommitsAsync": _FOR_GC,
     "prepareGarbageCollectionCommitsStatus": _FOR_GC,
-    "getUsageReportSummary": _USAGE,
     "internalGetGarbageCollectionRules": _DEPRECATED,
     "internalSetGarbageCollectionRules": _DEPRECATED,
     "internalDeleteGarbageCollectionRules": _DEPRECATED,

@@ -25,6 +25,7 @@ from tarn_api.operations import (
     repositories,
     sessions,
     settings,
+    symlinks,
     tags,
     users,
     writing,
@@ -66,6 +67,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "getSetupState": about.get_setup_state,
         "getAuthCapabilities": about.get_auth_capabilities,
         "postStatsEvents": about.post_stats_events,
+        "getUsageReportSummary": about.get_usage_report_summary,
         "login": sessions.login,
         "getCurrentUser": sessions.get_current_user,
         "listUsers": users.list_users,
@@ -134,6 +136,7 @@ HANDLERS: Final[Mapping[str, Handler]] = MappingProxyType(
         "listObjects": objects.list_objects,
         "deleteObject": objects.delete_object,
         "deleteObjects": objects.delete_objects,
+        "createSymlinkFile": symlinks.create_symlink_file,
     }
 )
 
@@ -168,6 +171,7 @@ TRANSFERS: Final = frozenset(
         "linkPhysicalAddress",
         "stageObject",
         "updateObjectUserMetadata",
+        "createSymlinkFile",
     }
 )
 """Operations that move bytes, or have the bucket move them. They may take long, so they have places of their own."""

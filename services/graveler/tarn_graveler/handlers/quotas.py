@@ -1,4 +1,4 @@
-"""QuotaService: the limits of repositories and users."""
+"""QuotaService: the limits of repositories and users, and the counts of requests."""
 
 from __future__ import annotations
 
@@ -25,6 +25,7 @@ class QuotaHandler:
         self._admission = graveler.admission
         self._records = graveler.admission.records
         self._page_keys = graveler.page_keys
+        self._request_counts = graveler.request_counts
 
     async def SetQuota(self, request: pb.SetQuotaRequest, permit: Permit) -> pb.SetQuotaResponse:
         """Sets or removes a quota."""
@@ -78,6 +79,23 @@ class QuotaHandler:
             next_page_token=tokens.encode(_key(page[-1])) if len(found) > len(page) else "",
             repository_default=_message(defaults.repository),
             user_default=_message(defaults.user),
+        )
+
+    async def ReportRequests(
+        self, request: pb.ReportRequestsRequest, permit: Permit
+    ) -> pb.ReportRequestsResponse:
+        """Takes the total of a source."""
+        await self._request_counts.report(request.month, request.source, request.total)
+        return pb.ReportRequestsResponse()
+
+    async def GetRequestCounts(
+        self, request: pb.GetRequestCountsRequest, permit: Permit
+    ) -> pb.GetRequestCountsResponse:
+        """Returns the counts of all months."""
+        found = await self._request_counts.months()
+        return pb.GetRequestCountsResponse(
+            installation_id=self._request_counts.installation_id,
+            months=[pb.MonthlyRequests(month=month, count=count) for month, count in found],
         )
 
 
