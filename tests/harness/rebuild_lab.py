@@ -23,6 +23,7 @@ from tarn.fsck.session import FsckOptions
 from tarn.fsck.state import open_state
 from tarn.journal.accounts import Accounts
 from tarn.journal.epochs import newest_epoch
+from tarn.journal.following import note_newest
 from tarn.journal.reading import EpochReader
 from tarn.journal.replayed import ReplayedJournal
 from tarn.kv.auth_records import (
@@ -34,7 +35,6 @@ from tarn.kv.auth_records import (
     encode_user,
 )
 from tarn.kv.embedded import open_embedded
-from tarn.kv.journal_records import let_follow
 from tarn.kv.keys import AuthKeys, InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.paging import rows_of
@@ -167,10 +167,10 @@ class RebuildLab:
     ) -> RepositoryReport:
         """Adds the lake to the target, which stands for a store that was filled from a backup."""
         self.attempts += 1
-        await let_follow(self.target, INSTALLATION)
+        keys = InstallationKeys(INSTALLATION)
+        await note_newest(self.target, keys, self.replicas.blocks, NAMESPACE)
         clock, ids = self.replicas.clock, SeededIds(self.replicas.clock, seed=900 + self.attempts)
         store = self.target if target is None else target
-        keys = InstallationKeys(INSTALLATION)
         kv = JournaledKv(store, INSTALLATION, clock, ids, ALL_FEATURES)
         bucket = self.replicas.blocks if blocks is None else blocks
         async with open_committed(bucket, self.folder / f"rebuild{self.attempts}") as committed:

@@ -13,7 +13,8 @@ Promises in every state:
   been rebuilt since;
 - *invented*: what a rebuild reads is what some store had;
 - *dangling*: the block of what a rebuild reads, and of what the store of the newest epoch holds, is there;
-- *hidden*: a store that was lost begins no epoch after another one has opened in its place;
+- *hidden*: a store that was lost begins no epoch after another one has opened in its place, and one that was restored
+  none after an epoch that came later;
 - *both*: into the newest epoch, only the store drains that has begun it.
 
     python -m tests.models.rebuild_model            the scenarios, then each guard off
@@ -32,6 +33,7 @@ from typing import NamedTuple
 
 from tests.models.exploring import Explored, Next, explore
 from tests.models.rebuild_state import (
+    ANY,
     NOBODY,
     REBUILD_GUARDS,
     RELEASE,
@@ -237,8 +239,8 @@ def _decide(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
     row, newest = me.row, lake.epoch(me.newest)
     assert newest is not None
     if row is None or row.follows is not None:
-        follows = None if row is None else row.follows
-        if follows not in {None, me.newest} and rules.has("follows one"):
+        follows = ANY if row is None else row.follows
+        if follows not in {ANY, me.newest} and rules.has("follows one"):
             yield f"is refused: it may follow epoch {follows} only", lake, me.ends()
         else:
             yield from _moved(lake, me, row, EpochRow(me.newest + 1, me.number), "base")
@@ -276,7 +278,11 @@ def _publish(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
         if me.at in lake.lost:
             text = f"hidden: store {me.at}, which was lost, begins epoch {epoch.number}"
             after = after._replace(broken=text)
-        elif lake.stores[me.at].is_restored:  # as a person wanted it: what it holds counts
+        elif (at := lake.stores[me.at].restored_at) is not None:
+            if any(each.number > at and each.store != me.at for each in lake.epochs):
+                text = f"hidden: store {me.at}, which was filled after epoch {at}, begins epoch {epoch.number}"
+                after = after._replace(broken=text)
+            # As a person wanted it: what it holds counts.
             after = after._replace(due=frozenset(me.contents))
         yield f"begins epoch {epoch.number}", after, me._replace(pc="begun", contents=())
     elif there.store == me.at:
@@ -284,6 +290,35 @@ def _publish(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
         yield "finds its epoch begun", lake, Local(me.kind, me.number)
     else:
         yield f"is refused: epoch {there.number} is of another store", lake, me.ends()
+
+
+def off(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
+    """Replicas start with the journal off, and then with the journal on (`end_epochs`)."""
+    store = lake.stores[me.at]
+    if (row := store.row) is None:
+        return
+    follows = row.follows
+    if follows is None:
+        follows = row.number if row.has_begun else row.number - 1
+    if not rules.has("off keeps it"):
+        follows = ANY
+    after = lake.with_store(me.at, store._replace(row=EpochRow(follows=follows), restored_at=None))
+    yield f"has its journal off, and may follow {follows}", after, me.ends()
+
+
+# ---- fills
+
+
+def restore(lake: LakeState, me: Local, _rules: RebuildRules) -> Iterator[Step]:
+    """A person fills a new store with a backup of the first state of the lake (`tarn backup restore`)."""
+    if me.pc == "begin":
+        number = lake.newest.number
+        made = Store((1,), EpochRow(follows=number), is_open=False, restored_at=number)
+        at = len(lake.stores)
+        yield f"fills store {at}", lake.with_store(at, made), me._replace(pc="open", store=at)
+    else:
+        filled = lake.stores[me.store]._replace(is_open=True)
+        yield f"opens store {me.store}", lake.with_store(me.store, filled), me.ends()
 
 
 # ---- the rebuild
@@ -400,9 +435,12 @@ _PROCESSES: dict[str, Callable[[LakeState, Local, RebuildRules], Iterator[Step]]
     "drain": drain,
     "sweep": sweep,
     "begin": begin,
+    "off": off,
+    "restore": restore,
     "rebuild": rebuild,
 }
 
+_FILLS = {"rebuild", "restore"}
 _CONTINUED = EpochRow(1, 0, has_begun=True)
 _STARTS: dict[str, LakeState] = {
     # Store 0 has drained its first write.
@@ -415,7 +453,7 @@ _STARTS: dict[str, LakeState] = {
     ),
     # Store 0 was restored from a backup, which is older than the epoch of the store before it.
     "restored": LakeState(
-        (Store((1,), EpochRow(follows=1), is_restored=True),),
+        (Store((1,), EpochRow(follows=1), restored_at=1),),
         (Epoch(1, NOBODY, base=(1, 2)),),
         written=frozenset((1, 2)),
         shown=frozenset(((1,), (1, 2))),
@@ -441,6 +479,9 @@ HOLDS: tuple[Scenario, ...] = (
     ("restored", "begin 0", "put 0", "sweep 0", "rebuild"),
     ("restored", "begin 0", "put 0", "drain 0", "rebuild", "put 1", "drain 1"),
     ("empty", "put 1", "begin 1", "rebuild", "put 2", "drain 2"),
+    ("drained", "put 0", "off 0", "begin 0", "rebuild"),
+    ("drained", "restore", "restore", "begin 1", "begin 2", "put 1", "drain 1"),
+    ("drained", "restore", "begin 1", "rebuild", "put 1"),
 )
 """Scenarios in which every promise holds with all guards on."""
 
@@ -468,7 +509,8 @@ MISSED_BY: dict[str, tuple[Scenario, str]] = {
     "store's half": ((*_TAKES_OVER, "put 0", "drain 0"), "both"),
     "new store": (("empty", "begin 1", "rebuild"), "lost"),
     "new repository": (("empty", "put 1", "begin 1", "rebuild"), "lost"),
-    "follows one": (_BEGINS, "hidden"),
+    "follows one": (("drained", "restore", "restore", "begin 1", "begin 2"), "hidden"),
+    "off keeps it": (("drained", "off 0", "begin 0", "rebuild"), "hidden"),
     "newest alone": (("drained", "put 0", "drain 0", "rebuild", "put 1", "drain 1"), "invented"),
     "empty epoch": (_DELETES, "lost"),
     "number before": (_TWICE, "lost"),
@@ -514,7 +556,7 @@ def _successors(
         if me.pc == "end" or (me.kind.startswith("then ") and locals_[at - 1].pc != "end"):
             continue
         kind = me.kind.removeprefix("then ").split(" ")[0]
-        if kind != "rebuild" and (me.at >= len(lake.stores) or not lake.stores[me.at].is_open):
+        if kind not in _FILLS and (me.at >= len(lake.stores) or not lake.stores[me.at].is_open):
             continue
         for label, after, mine in _PROCESSES[kind](lake, me, rules):
             now = (after, (*locals_[:at], mine, *locals_[at + 1 :]))

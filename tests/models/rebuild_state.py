@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 __all__ = [
+    "ANY",
     "NOBODY",
     "REBUILD_GUARDS",
     "RELEASE",
@@ -25,6 +26,8 @@ __all__ = [
 RELEASE = 0
 NOBODY = -1
 """The store before the first one of the model."""
+ANY = -1
+"""As an epoch to follow: any."""
 
 Contents = tuple[int, ...]
 
@@ -36,6 +39,7 @@ REBUILD_GUARDS = {
     "new store": "a store without a row of its epoch begins none where the bucket has one",
     "new repository": "neither does one in which a repository was made anew, for the journal of that repository",
     "follows one": "a store that was filled follows the epoch that was the newest then, and no later one",
+    "off keeps it": "so does one whose journal was off, that of the epoch that it had then",
     # What a rebuild reads.
     "newest alone": "a rebuild reads the files of one epoch, and of no other",
     "empty epoch": "it reads no epoch that a rebuild began and in which nothing was drained, but the one before",
@@ -61,7 +65,8 @@ class EpochRow(NamedTuple):
         number: of the attempt, or the epoch.
         attempt: the half of the folder's name that each attempt has anew; the other half is the store's.
         has_begun: whether its file is in the bucket.
-        follows: the number of the epoch that was the newest when the store was filled; None: there is an attempt.
+        follows: the number of the epoch that was the newest when the store was filled, or its journal was switched off;
+            `ANY`: nobody knows; None: there is an attempt.
     """
 
     number: int = 0
@@ -79,7 +84,8 @@ class Store(NamedTuple):
         is_open: whether it answers.
         is_held: whether its collections are held.
         listing: that it was rebuilt with; 0: none.
-        is_restored: whether a person filled it with a backup, so that what the epoch before had is not missed.
+        restored_at: number of the epoch that was the newest when a person filled it with a backup, so that what that
+            one had is not missed; None: nobody did.
     """
 
     contents: Contents = ()
@@ -87,7 +93,7 @@ class Store(NamedTuple):
     is_open: bool = True
     is_held: bool = False
     listing: int = 0
-    is_restored: bool = False
+    restored_at: int | None = None
 
 
 class Epoch(NamedTuple):

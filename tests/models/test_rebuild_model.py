@@ -86,6 +86,14 @@ REACHED: dict[str, tuple[Scenario, Callable[[LakeState], bool]]] = {
             opened(lake) == {1} and (row := lake.stores[0].row) is not None and row.number == 2
         ),
     ),
+    "a store whose journal was off and on goes on, and a rebuild reads what it had then": (
+        ("drained", "put 0", "off 0", "begin 0", "rebuild"),
+        lambda lake: opened(lake) == {1} and lake.stores[1].contents == (1, 3),
+    ),
+    "of two restored stores the second one that begins counts": (
+        ("drained", "restore", "restore", "begin 1", "begin 2", "put 2", "drain 2"),
+        lambda lake: lake.epochs[-1].store == 2 and lake.epochs[-1].contents == (1, 7),
+    ),
     "replicas on an empty store are refused, and the rebuild opens": (
         ("empty", "put 1", "begin 1", "rebuild", "put 2", "drain 2"),
         lambda lake: opened(lake) == {1, 2} and lake.epochs[-1].contents == (1, 6),

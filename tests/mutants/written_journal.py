@@ -41,8 +41,8 @@ JOURNAL: Final[Sequence[Written]] = (
         "rebuild-takes-a-base-over",
         "tarn_graveler.journal.epochs",
         "A repetition of a rebuild takes over the base of the attempt before, whose tokens have other names.",
-        "        if source is None and before is not None and not before.may_follow:\n",
-        "        if before is not None and not before.may_follow:\n",
+        "        if source is None and before is not None and not before.is_note:\n",
+        "        if before is not None and not before.is_note:\n",
     ),
     Written(
         "rebuild-behind-any-epoch",
@@ -64,7 +64,7 @@ JOURNAL: Final[Sequence[Written]] = (
         "new-store-follows",
         "tarn_graveler.journal.epochs",
         "An empty store in the place of a lost one begins an epoch, which hides all that a rebuild needs.",
-        "            if newest is not None and record is None and await self._is_new_store(place):\n"
+        "            if newest is not None and await self._is_new_store(place):\n"
         "                raise _unknown_store(place, newest)\n",
         "",
     ),
@@ -74,6 +74,35 @@ JOURNAL: Final[Sequence[Written]] = (
         "A repository that was made anew in the place of a lost store hides the journal of the lost repository.",
         "        return place.root == shared or await self._row(shared).read(settle=True) is None\n",
         "        return place.root == shared\n",
+    ),
+    Written(
+        "filled-store-follows-any-epoch",
+        "tarn_graveler.journal.epochs",
+        "The first pass of a restored store that is lost already hides the epoch of the one in its place.",
+        '            if not record.may_follow_epoch(number, newest.folder if newest is not None else ""):\n'
+        "                raise _other_was_newest(place, record, number)\n",
+        "",
+    ),
+    Written(
+        "filled-store-follows-any-folder",
+        "tarn.kv.journal_records",
+        "A filled store follows another epoch of the number that it has noted.",
+        '        return self.may_follow and self.number == number and self.folder in ("", folder)\n',
+        "        return self.may_follow and self.number == number\n",
+    ),
+    Written(
+        "unread-journal-counts-as-empty",
+        "tarn.journal.following",
+        "A journal that could not be read as its store was filled is noted as one without an epoch.",
+        '            notes[root] = EpochRecord(0, "", is_unknown=True)\n',
+        '            notes[root] = EpochRecord(0, "", may_follow=True)\n',
+    ),
+    Written(
+        "off-forgets-the-epoch",
+        "tarn_graveler.journal.epochs",
+        "A lost store whose journal was off and on follows the epoch of the store in its place.",
+        "    await note_epochs(kv, keys, await epoch_rows(kv, keys))\n",
+        "    await kv.delete_many(keys.journal_state, [keys.epoch(root) for root in await epoch_rows(kv, keys)])\n",
     ),
     Written(
         "epoch-is-looked-at-once",

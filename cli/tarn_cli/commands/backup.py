@@ -194,7 +194,11 @@ def restore(
     Tarn must be stopped, and starts only when the restore is complete. If it is interrupted, run the same command
     again. Garbage collections are held for seven days afterwards.
     """
+    from tarn.rpc.process.system import SystemClock
+    from tarn_cli.journal_notes import JournalNotes
+
     config = _config(session, config_file, data_dir, kv, may_be_new=True)
+    notes = JournalNotes(config, SystemClock())
 
     async def work(run: BackupRun) -> Record:
         from tarn.snapshot.files.manifest import Scope
@@ -205,7 +209,8 @@ def restore(
         if not without_secret:
             run.check_secret(opened)
         store = await run.store_alone()
-        done = await restore_backup(opened, store, run.ids, run.transfer(concurrency))
+        options = run.transfer(concurrency)
+        done = await restore_backup(opened, store, run.ids, options, before_opening=notes)
         return {
             "backup": opened.manifest.snapshot_id,
             "store": store.about,
@@ -215,6 +220,8 @@ def restore(
         }
 
     session.output.one(_run(session, config, work, "backup restore", target))
+    if remark := notes.remark():
+        session.output.remark(remark)
     session.output.remark(
         "run `tarn fsck` now; garbage collections are held for seven days (`tarn gc release` ends that)"
     )

@@ -26,10 +26,13 @@ from tarn_cli.spark import check_spark_options, spark_on, spark_options
 if TYPE_CHECKING:  # imported when a command runs
     from tarn.block.port import BlockStore
     from tarn.config import Config
+    from tarn.core.ids import RepositoryId
     from tarn.journal.compacting import CompactionRows
     from tarn.journal.epochs import Epoch
+    from tarn_cli.backup_run import BackupRun
     from tarn_cli.connection import Connection
     from tarn_cli.nightly_journal import Night
+    from tarn_cli.output import Record
 
 __all__ = ["journal"]
 
@@ -105,6 +108,70 @@ def compact(
     session.output.many([_shown(name, night) for name, night in found], _COLUMNS, empty="nothing")
     if failed is not None:
         raise failed
+
+
+@journal.command()
+@click.argument("epoch", type=click.IntRange(0))
+@click.option(
+    "--repository", default="", help="Whose journal.  [default: that of the installation]"
+)
+@config_option
+@data_dir_option
+@click.option("--kv", default="", help="The metadata store, as in `tarn up --kv`.")
+@pass_session
+def follow(
+    session: Session,
+    epoch: int,
+    repository: str,
+    config_file: Path | None,
+    data_dir: Path | None,
+    kv: str,
+) -> None:
+    """Let the journal of this metadata store go on after EPOCH, the newest one of the bucket, whoever began that; 0 if
+    there is none.
+
+    For a store that is to be kept and whose drain says that another store may count. What the other store has drained
+    is then read by no rebuild, so be sure, and stop the other store. Tarn must be stopped here, too.
+
+    \b
+    Example:
+      tarn journal follow 7 --repository lake --config tarn.yaml
+    """
+    from tarn_cli.backup_run import run_backup
+    from tarn_cli.node.kv_url import kv_variables
+
+    name = parse_repository(repository) if repository else None
+    variables = kv_variables(kv, None)
+    config = store_config(session, config_file, data_dir, variables=variables)
+    session.output.one(run_backup(session, config, partial(_follow, name=name, number=epoch)))
+
+
+async def _follow(run: BackupRun, *, name: RepositoryId | None, number: int) -> Record:
+    from tarn.block.opening import open_blocks_to_read
+    from tarn.journal.following import follow as follow_epoch
+    from tarn.journal.following import journal_of
+    from tarn.kv.keys import InstallationKeys
+    from tarn.snapshot.store import closed
+    from tarn_cli.audited import audited
+    from tarn_graveler.config import settings_of
+    from tarn_graveler.records.repositories import Repositories
+
+    config = run.config
+    keys = InstallationKeys(config.installation.id)
+    details = {"epoch": number, "repository": name or ""}
+    with audited(config, run.clock, "journal follow", **details):
+        store = await run.store_alone()
+        blocks = await open_blocks_to_read(config, run.clock)
+        run.stack.push_async_callback(blocks.close)
+        async with closed(store, "its journal is told what to follow", run.ids, run.transfer()):
+            journal = keys.installation_id, settings_of(config).drain.namespace
+            if name is not None:
+                prefix = config.blockstore.namespace_prefix
+                repositories = Repositories(store.kv, keys, run.clock, run.ids, prefix)
+                journal = journal_of(keys, await repositories.read(name, settle=True))
+            found = await follow_epoch(store.kv, keys, blocks, journal, number)
+    folder = "" if found is None else found.folder
+    return {"journal": journal[1], "follows": number, "folder": folder}
 
 
 _COLUMNS: Final = (

@@ -42,6 +42,7 @@ from tarn_cli.audited import audited
 from tarn_cli.bars import PlainColumn, bar
 from tarn_cli.exits import CliError, Exit
 from tarn_cli.interrupts import run_interruptibly
+from tarn_cli.journal_notes import JournalNotes
 from tarn_cli.kv_place import about, check_apart, config_of, secret_of
 from tarn_cli.output import Record
 from tarn_cli.session import Group, Session, pass_session
@@ -145,14 +146,18 @@ def load(
     """
     config = config_of(store, session.environment)
     folder = dump_folder.absolute()
+    notes = JournalNotes(config, SystemClock())
 
     async def work(run: _Run) -> Record:
         dumped = await open_snapshot(FolderTarget(folder), Scope.STORE, dump_id)
-        done = await load_place(dumped, await run.place(config), run.ids, run.options)
+        place = await run.place(config)
+        done = await load_place(dumped, place, run.ids, run.options, before_opening=notes)
         return {"store": about(config), **_record(done)}
 
     command = _Command("kv load", {"store": about(config), "from": str(folder)}, (config,))
     _carry_out(session, config, concurrency, rows_per_second, work, command)
+    if remark := notes.remark():
+        session.output.remark(remark)
     if secret_of(config) is None:
         session.output.remark(f"no installation secret is set here: {_SECRET_HINT}")
 

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Final
 
-from tarn.kv.keys import InstallationKeys
+from tarn.kv.keys import InstallationKeys, after_prefix
+from tarn.kv.paging import rows_of
 from tarn.kv.port import Kv
 from tarn.kv.records import parse_record
 from tarn.kv.register import Register
@@ -19,8 +21,12 @@ __all__ = [
     "decode_epoch",
     "encode_drain",
     "encode_epoch",
-    "let_follow",
+    "epoch_row",
+    "epoch_rows",
+    "note_epochs",
 ]
+
+_PAGE: Final = 1_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,14 +37,34 @@ class EpochRecord:
         number: from 1.
         folder: its folder in the bucket.
         has_begun: whether its file is there. Until then this is an attempt, and nothing is drained.
-        may_follow: there is no epoch yet, and one may begin after any that the bucket has: the store was filled with
-            rows of another one, or its journal was off. Then there is no number and no folder.
+        may_follow: there is no epoch yet, since the store was filled with rows of another one, or its journal was off.
+            Number and folder are those of the epoch that was the newest then; one may begin after that, and after no
+            other. Number 0: there was none. No folder: whichever has the number.
+        is_unknown: likewise, but the bucket could not be read then: none begins before a person has said after which.
     """
 
     number: int
     folder: str
     has_begun: bool = False
     may_follow: bool = False
+    is_unknown: bool = False
+
+    @property
+    def is_note(self) -> bool:
+        """Whether there is neither an epoch nor an attempt, but what is known of the one to follow."""
+        return self.may_follow or self.is_unknown
+
+    def as_note(self) -> EpochRecord:
+        """What a store notes that goes on from this state without events, or is a copy of this one."""
+        if self.is_note:
+            return self
+        if self.has_begun:
+            return EpochRecord(self.number, self.folder, may_follow=True)
+        return EpochRecord(self.number - 1, "", may_follow=True)
+
+    def may_follow_epoch(self, number: int, folder: str) -> bool:
+        """Whether an epoch may begin after this one of the bucket; 0: the bucket has none."""
+        return self.may_follow and self.number == number and self.folder in ("", folder)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +117,7 @@ def encode_epoch(epoch: EpochRecord | None) -> bytes | None:
         folder=epoch.folder,
         has_begun=epoch.has_begun,
         may_follow=epoch.may_follow,
+        is_unknown=epoch.is_unknown,
     )
     return record.SerializeToString()
 
@@ -104,27 +131,53 @@ def decode_epoch(value: bytes | None) -> EpochRecord | None:
     if value is None:
         return None
     record = parse_record(pb.JournalEpochRecord(), value)
-    return EpochRecord(record.number, record.folder, record.has_begun, record.may_follow)
+    return EpochRecord(
+        record.number, record.folder, record.has_begun, record.may_follow, record.is_unknown
+    )
 
 
-async def let_follow(kv: Kv, installation_id: str) -> None:
-    """Ends the epoch of what belongs to no repository; another one may begin after any that the bucket has.
+def epoch_row(kv: Kv, keys: InstallationKeys, root: str) -> Register[EpochRecord | None]:
+    """The row of a journal's epoch.
 
-    A new store may not: if it stands in the place of one that was lost, its epoch would hide all that is in the bucket.
+    Args:
+        kv: the store.
+        keys: of the installation.
+        root: `RepositoryKeys.root`; of what belongs to no repository, the id of the installation.
+    """
+    what = f"the epoch of the journal of {root}"
+    return Register(kv, keys.journal_state, keys.epoch(root), decode_epoch, encode_epoch, what)
+
+
+async def epoch_rows(kv: Kv, keys: InstallationKeys) -> dict[str, EpochRecord]:
+    """Returns the epochs of all journals of a store, by root; that of what belongs to no repository is the last.
+
+    Raises:
+        TarnError: CORRUPT; errors of the store.
+    """
+    begin, end = keys.EPOCHS, after_prefix(keys.EPOCHS)
+    found = {}
+    async for key, value in rows_of(kv, keys.journal_state, begin, end, _PAGE):
+        if (record := decode_epoch(value)) is not None:
+            found[key.removeprefix(begin).decode()] = record
+    if (shared := found.pop(keys.installation_id, None)) is not None:
+        found[keys.installation_id] = shared
+    return found
+
+
+async def note_epochs(kv: Kv, keys: InstallationKeys, epochs: Mapping[str, EpochRecord]) -> None:
+    """Notes for journals of a store which epochs they may follow, in this order.
+
+    Args:
+        kv: the store.
+        keys: of the installation.
+        epochs: by root, as of `epoch_rows`; what had begun has ended.
 
     Raises:
         TarnError: errors of the store.
     """
-    keys = InstallationKeys(installation_id)
-    row = Register(
-        kv,
-        keys.journal_state,
-        keys.epoch(installation_id),
-        decode_epoch,
-        encode_epoch,
-        "the epoch of the journal of the installation",
-    )
-    await row.change(lambda _: EpochRecord(0, "", may_follow=True))
+    for root, epoch in epochs.items():
+        note = epoch.as_note()
+        await epoch_row(kv, keys, root).change(lambda _, note=note: note)  # type: ignore[misc]
 
 
 def encode_drain(drain: DrainRecord) -> bytes:

@@ -13,9 +13,10 @@ from tarn.block.port import BlockKey
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId
 from tarn.journal.epochs import Epoch, EpochCause, newest_epoch
+from tarn.journal.following import follow
 from tarn.journal.names import EPOCHS, epoch_store
 from tarn.journal.source import find_source
-from tarn.kv.journal_records import EpochRecord, decode_epoch, let_follow
+from tarn.kv.journal_records import EpochRecord, decode_epoch, note_epochs
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn_graveler.journal.epochs import Epochs, JournalPlace, end_epochs
@@ -71,7 +72,7 @@ class Store:
 
     def __init__(self, bucket: Bucket, seed: int) -> None:
         self.kv = MemKv()
-        self._bucket = bucket
+        self.bucket = bucket
         self._seed = seed
         self._clock = ManualClock()
 
@@ -79,12 +80,20 @@ class Store:
         """Writes a record of the lake."""
         await self.kv.set_if(RepositoryKeys(ROOT).refs, b"settings", b"of the lake", None)
         if may_follow:
-            await let_follow(self.kv, INSTALLATION)
+            await self.note_newest()
+
+    async def note_newest(self) -> None:
+        """Notes which epochs are the newest, as a fill does that knows the place of the lake."""
+        note = EpochRecord(0, "", may_follow=True)
+        if (found := await newest_epoch(self.bucket.blocks, NAMESPACE)) is not None:
+            note = EpochRecord(found.number, found.folder, may_follow=True)
+        shared = EpochRecord(0, "", may_follow=True)
+        await note_epochs(self.kv, KEYS, {ROOT: note, INSTALLATION: shared})
 
     def replica(self) -> Epochs:
         self._seed += 1
         ids = SeededIds(self._clock, seed=self._seed)
-        return Epochs(self.kv, KEYS, self._bucket, self._clock, ids)  # type: ignore[arg-type]
+        return Epochs(self.kv, KEYS, self.bucket, self._clock, ids)  # type: ignore[arg-type]
 
     async def row(self) -> EpochRecord | None:
         (found,) = await self.kv.get_many(KEYS.journal_state, [KEYS.epoch(ROOT)])
@@ -203,6 +212,74 @@ async def test_a_lost_store_that_goes_on_begins_no_epoch_behind_a_rebuild(bucket
     assert await bucket.newest() == epoch
 
 
+async def test_a_store_that_was_filled_follows_no_epoch_that_came_later(bucket: Bucket) -> None:
+    """Its first pass comes when it is lost already, and a rebuild counts: also with the journal off and on between."""
+    old = Store(bucket, 100)
+    await old.fill()
+    await old.replica().current(PLACE)
+    lost = Store(bucket, 200)
+    await lost.fill()
+    epoch = await rebuilt(bucket)
+    text = "newest epoch 2, but when this store was filled.*newest one was 1.*tarn journal follow"
+    await refused(lost.replica(), Kind.FAILED_PRECONDITION, text)
+    await end_epochs(lost.kv, KEYS)
+    await refused(lost.replica(), Kind.FAILED_PRECONDITION, text)
+    assert await bucket.newest() == epoch
+
+
+async def test_a_store_that_was_filled_beside_an_empty_bucket_follows_none(bucket: Bucket) -> None:
+    """Of two stores that are filled from one backup, the second one to drain is refused."""
+    one, two = Store(bucket, 100), Store(bucket, 200)
+    await one.fill()
+    await two.fill()
+    epoch = await one.replica().current(PLACE)
+    await refused(two.replica(), Kind.FAILED_PRECONDITION, "there was none")
+    assert await bucket.newest() == epoch
+
+
+async def test_a_store_follows_an_epoch_of_its_folder_only(bucket: Bucket) -> None:
+    """A bucket that was put back from a copy has other epochs of the same numbers."""
+    old = Store(bucket, 100)
+    await old.fill()
+    epoch = await old.replica().current(PLACE)
+    filled = Store(bucket, 200)
+    await filled.fill()
+    other = EpochRecord(1, f"{epoch.folder[:11]}{'0' * 32}", may_follow=True)
+    await note_epochs(filled.kv, KEYS, {ROOT: other})
+    await refused(filled.replica(), Kind.FAILED_PRECONDITION, "epoch 1 was in folder")
+    assert await bucket.newest() == epoch
+
+
+async def test_a_store_whose_bucket_could_not_be_read_waits_for_a_person(bucket: Bucket) -> None:
+    old = Store(bucket, 100)
+    await old.fill()
+    epoch = await old.replica().current(PLACE)
+    filled = Store(bucket, 200)
+    await filled.fill()
+    unknown = EpochRecord(0, "", is_unknown=True)
+    await note_epochs(filled.kv, KEYS, {ROOT: unknown})
+    await end_epochs(filled.kv, KEYS)
+    assert await filled.row() == unknown
+    await refused(filled.replica(), Kind.FAILED_PRECONDITION, "the bucket could not be read")
+    with pytest.raises(TarnError, match="has the newest epoch 1, not 2"):
+        await follow(filled.kv, KEYS, bucket.blocks, (ROOT, NAMESPACE), 2)
+    assert await filled.row() == unknown
+    assert await follow(filled.kv, KEYS, bucket.blocks, (ROOT, NAMESPACE), 1) == epoch
+    assert (await filled.replica().current(PLACE)).number == 2
+    # Also of a bucket that has no epoch, such as a new one.
+    other = Store(Bucket(), 300)
+    await note_epochs(other.kv, KEYS, {ROOT: unknown})
+    await other.kv.set_if(RepositoryKeys(ROOT).refs, b"settings", b"of the lake", None)
+    await refused(other.replica(), Kind.FAILED_PRECONDITION, "the newest epoch 0")
+    await follow(other.kv, KEYS, other.bucket.blocks, (ROOT, NAMESPACE), 0)
+    assert (await other.replica().current(PLACE)).number == 1
+    # Now the old store is the other one; and a store that has the newest epoch stays in it.
+    await refused(old.replica(), Kind.FAILED_PRECONDITION, "of another store")
+    before = await filled.row()
+    await follow(filled.kv, KEYS, bucket.blocks, (ROOT, NAMESPACE), 2)
+    assert await filled.row() == before
+
+
 async def test_a_repository_in_a_new_store_hides_no_journal_of_a_lost_one(bucket: Bucket) -> None:
     """Services that start on an empty store, and a repository that is created anew over its old namespace."""
     old = Store(bucket, 100)
@@ -213,7 +290,7 @@ async def test_a_repository_in_a_new_store_hides_no_journal_of_a_lost_one(bucket
     await refused(new.replica(), Kind.FAILED_PRECONDITION, "has not continued it")
     assert (await bucket.newest(), await new.row()) == (epoch, None)
     # The same of a store that has a journal of its own: the repository was deleted and recovered there.
-    await let_follow(new.kv, INSTALLATION)
+    await note_epochs(new.kv, KEYS, {INSTALLATION: EpochRecord(0, "", may_follow=True)})
     assert (await new.replica().current(PLACE)).number == 2
 
 
@@ -264,7 +341,7 @@ async def test_two_stores_at_one_number_do_not_take_over_from_each_other(bucket:
 async def test_an_attempt_from_before_the_journal_was_off_is_not_taken_over(
     store: Store, bucket: Bucket
 ) -> None:
-    """Its base may lack what was written meanwhile without events. When the journal is off and on again, it is left."""
+    """Its base may lack what was written meanwhile without events. It is left when a person says so."""
     bucket.refuses = EPOCHS
     await refused(store.replica(), Kind.UNAVAILABLE, "refuses it")
     await end_epochs(store.kv, KEYS)
@@ -273,7 +350,7 @@ async def test_an_attempt_from_before_the_journal_was_off_is_not_taken_over(
     await refused(store.replica(), Kind.FAILED_PRECONDITION, "another store continues")
     late = await bucket.newest()
     await refused(store.replica(), Kind.FAILED_PRECONDITION, "of another store")
-    await end_epochs(store.kv, KEYS)
+    await follow(store.kv, KEYS, bucket.blocks, (ROOT, NAMESPACE), 1)
     epoch = await store.replica().current(PLACE)
     assert (late.number, epoch.number) == (1, 2)
 

@@ -12,6 +12,8 @@ from tests.support.clock import ManualClock, RestlessClock, SeededIds
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.levels import LEVEL_MAX, StoreLevel
 from tarn.kv.fence import FenceState, check_open, read_fence, read_level, write_fence
+from tarn.kv.journal_records import EpochRecord, epoch_row, epoch_rows
+from tarn.kv.keys import InstallationKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.port import (
     Group,
@@ -438,3 +440,30 @@ async def test_comparing_names_the_first_rows_that_differ() -> None:
         (f"{INSTALLATION}/y", b"k", "only in the first"),
     ]
     assert found.count == 6
+
+
+async def test_the_target_follows_the_epochs_of_the_source() -> None:
+    """It goes on where the source is: also an attempt that may have begun, but not what comes later."""
+    source, target = MemKv(), MemKv()
+    await write_rows(source, sample_installation())
+    keys = InstallationKeys(INSTALLATION)
+    folders = [f"{number:010d}-{number:032x}" for number in range(8)]
+    states = {
+        f"{INSTALLATION}/begun": EpochRecord(7, folders[7], has_begun=True),
+        f"{INSTALLATION}/attempt": EpochRecord(5, folders[5]),
+        f"{INSTALLATION}/noted": EpochRecord(3, folders[3], may_follow=True),
+        f"{INSTALLATION}/unknown": EpochRecord(0, "", is_unknown=True),
+        INSTALLATION: EpochRecord(1, folders[1]),
+    }
+    for root, state in states.items():
+        await epoch_row(source, keys, root).change(lambda _, state=state: state)  # type: ignore[misc]
+    old = OpenStore(source, INSTALLATION, "mem://", is_shared=False)
+    new = OpenStore(target, INSTALLATION, "mem://", is_shared=False)
+    await migrate(old, new, IDS, options())
+    assert await epoch_rows(target, keys) == {
+        f"{INSTALLATION}/begun": EpochRecord(7, folders[7], may_follow=True),
+        f"{INSTALLATION}/attempt": EpochRecord(4, "", may_follow=True),
+        f"{INSTALLATION}/noted": states[f"{INSTALLATION}/noted"],
+        f"{INSTALLATION}/unknown": states[f"{INSTALLATION}/unknown"],
+        INSTALLATION: EpochRecord(0, "", may_follow=True),
+    }

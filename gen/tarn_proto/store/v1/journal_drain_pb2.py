@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'tarn_proto/store/v1/journal_drain.proto\x12\rtarn.store.v1\"[\n\x12JournalEpochRecord\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x0e\n\x06\x66older\x18\x02 \x01(\t\x12\x11\n\thas_begun\x18\x03 \x01(\x08\x12\x12\n\nmay_follow\x18\x04 \x01(\x08\"\xcc\x01\n\x12JournalDrainRecord\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\x16\n\x0elease_until_us\x18\x02 \x01(\x03\x12\x18\n\x10\x64rained_until_us\x18\x03 \x01(\x03\x12,\n\x06\x62\x65hind\x18\x04 \x03(\x0b\x32\x1c.tarn.store.v1.JournalBehind\x12\x12\n\nfirst_hour\x18\x05 \x01(\x03\x12\x32\n\tundrained\x18\x06 \x03(\x0b\x32\x1f.tarn.store.v1.JournalUndrained\"G\n\x10JournalUndrained\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0f\n\x07time_us\x18\x03 \x01(\x03\"7\n\rJournalBehind\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x18\n\x10\x64rained_until_us\x18\x02 \x01(\x03\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\'tarn_proto/store/v1/journal_drain.proto\x12\rtarn.store.v1\"o\n\x12JournalEpochRecord\x12\x0e\n\x06number\x18\x01 \x01(\x03\x12\x0e\n\x06\x66older\x18\x02 \x01(\t\x12\x11\n\thas_begun\x18\x03 \x01(\x08\x12\x12\n\nmay_follow\x18\x04 \x01(\x08\x12\x12\n\nis_unknown\x18\x05 \x01(\x08\"\xcc\x01\n\x12JournalDrainRecord\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\x16\n\x0elease_until_us\x18\x02 \x01(\x03\x12\x18\n\x10\x64rained_until_us\x18\x03 \x01(\x03\x12,\n\x06\x62\x65hind\x18\x04 \x03(\x0b\x32\x1c.tarn.store.v1.JournalBehind\x12\x12\n\nfirst_hour\x18\x05 \x01(\x03\x12\x32\n\tundrained\x18\x06 \x03(\x0b\x32\x1f.tarn.store.v1.JournalUndrained\"G\n\x10JournalUndrained\x12\x0e\n\x06holder\x18\x01 \x01(\t\x12\x12\n\nsize_bytes\x18\x02 \x01(\x03\x12\x0f\n\x07time_us\x18\x03 \x01(\x03\"7\n\rJournalBehind\x12\x0c\n\x04root\x18\x01 \x01(\t\x12\x18\n\x10\x64rained_until_us\x18\x02 \x01(\x03\x62\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,11 +32,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'tarn_proto.store.v1.journal
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_JOURNALEPOCHRECORD']._serialized_start=58
-  _globals['_JOURNALEPOCHRECORD']._serialized_end=149
-  _globals['_JOURNALDRAINRECORD']._serialized_start=152
-  _globals['_JOURNALDRAINRECORD']._serialized_end=356
-  _globals['_JOURNALUNDRAINED']._serialized_start=358
-  _globals['_JOURNALUNDRAINED']._serialized_end=429
-  _globals['_JOURNALBEHIND']._serialized_start=431
-  _globals['_JOURNALBEHIND']._serialized_end=486
+  _globals['_JOURNALEPOCHRECORD']._serialized_end=169
+  _globals['_JOURNALDRAINRECORD']._serialized_start=172
+  _globals['_JOURNALDRAINRECORD']._serialized_end=376
+  _globals['_JOURNALUNDRAINED']._serialized_start=378
+  _globals['_JOURNALUNDRAINED']._serialized_end=449
+  _globals['_JOURNALBEHIND']._serialized_start=451
+  _globals['_JOURNALBEHIND']._serialized_end=506
 # @@protoc_insertion_point(module_scope)

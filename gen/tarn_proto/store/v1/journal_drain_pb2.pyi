@@ -7,16 +7,18 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class JournalEpochRecord(_message.Message):
-    __slots__ = ("number", "folder", "has_begun", "may_follow")
+    __slots__ = ("number", "folder", "has_begun", "may_follow", "is_unknown")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     FOLDER_FIELD_NUMBER: _ClassVar[int]
     HAS_BEGUN_FIELD_NUMBER: _ClassVar[int]
     MAY_FOLLOW_FIELD_NUMBER: _ClassVar[int]
+    IS_UNKNOWN_FIELD_NUMBER: _ClassVar[int]
     number: int
     folder: str
     has_begun: bool
     may_follow: bool
-    def __init__(self, number: _Optional[int] = ..., folder: _Optional[str] = ..., has_begun: _Optional[bool] = ..., may_follow: _Optional[bool] = ...) -> None: ...
+    is_unknown: bool
+    def __init__(self, number: _Optional[int] = ..., folder: _Optional[str] = ..., has_begun: _Optional[bool] = ..., may_follow: _Optional[bool] = ..., is_unknown: _Optional[bool] = ...) -> None: ...
 
 class JournalDrainRecord(_message.Message):
     __slots__ = ("holder", "lease_until_us", "drained_until_us", "behind", "first_hour", "undrained")

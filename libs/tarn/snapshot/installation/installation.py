@@ -162,7 +162,11 @@ async def _require_known(kv: ListingKv, keys: InstallationKeys) -> None:
         )
     }
     async for listed in kv.partitions(prefix):
-        is_hour = listed.name.removeprefix(f"{keys.cleanup.name}/").isdigit()
+        # Registrations of the journal are left out: a store that is filled begins epochs with all that it holds.
+        is_hour = any(
+            listed.name.removeprefix(f"{each.name}/").isdigit()
+            for each in (keys.cleanup, keys.journal_state)
+        )
         of_repository = _OF_REPOSITORY.fullmatch(listed.name.removeprefix(prefix))
         if not is_hour and listed.name not in shared and not of_repository:
             text = (

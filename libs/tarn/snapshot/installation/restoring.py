@@ -7,6 +7,7 @@ ones, so every later write wins over them whatever the clocks say (docs/design/t
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable
 from typing import Final
 
 from tarn.core.clock import IdSource
@@ -24,9 +25,21 @@ _HOLD_US: Final = 7 * 86_400_000_000
 
 
 async def restore(
-    backup: StoredSnapshot, target: OpenStore, ids: IdSource, options: TransferOptions
+    backup: StoredSnapshot,
+    target: OpenStore,
+    ids: IdSource,
+    options: TransferOptions,
+    *,
+    before_opening: Callable[[ListingKv], Awaitable[None]] | None = None,
 ) -> Transferred:
     """Fills an empty store, compares all of it by digests, holds collections for seven days, and opens it.
+
+    Args:
+        backup: the rows.
+        target: the store.
+        ids: makes the id of the attempt.
+        options: see `TransferOptions`.
+        before_opening: as in `tarn.snapshot.store.load`; called last.
 
     Raises:
         TarnError: see `tarn.snapshot.store.load`.
@@ -39,5 +52,7 @@ async def restore(
         for each in manifest.repositories:
             of_repository = keys.of_repository(RepositoryId(each.repository_id), each.instance_uid)
             await hold_until(kv, of_repository, until_us)
+        if before_opening is not None:
+            await before_opening(kv)
 
     return await load(backup, target, ids, options, before_opening=hold)

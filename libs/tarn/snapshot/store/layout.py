@@ -43,20 +43,24 @@ class Inventory:
 
 
 async def take_inventory(kv: ListingKv, installation_id: str) -> Inventory:
-    """Lists all partitions but those that belong to the store: the fence with the settings, and the epochs of journals.
+    """Lists all partitions but those that belong to the store: the fence with the settings, and the epochs and the
+    registrations of journals.
 
-    A store that is filled with rows of another one begins epochs of its own (docs/design/journal.md).
+    A store that is filled with rows of another one begins epochs of its own, with all that it holds
+    (docs/design/journal.md).
 
     Raises:
         TarnError: CORRUPT: a record cannot be read, or rows belong to no partition. INVALID: a partition has
             another kind than its record says. Also the store's errors.
     """
-    own = {
-        fence_partition(installation_id).name,
-        InstallationKeys(installation_id).journal_state.name,
-    }
+    journal = InstallationKeys(installation_id).journal_state.name
+    own = {fence_partition(installation_id).name, journal}
     found = kv.partitions(f"{installation_id}/")
-    listed = {each.name: each async for each in found if each.name not in own}
+    listed = {
+        each.name: each
+        async for each in found
+        if each.name not in own and not each.name.removeprefix(f"{journal}/").isdigit()
+    }
     declared = {}
     if any(each.buckets is None for each in listed.values()):
         declared = {each.name: each async for each in _declared(kv, installation_id, listed)}

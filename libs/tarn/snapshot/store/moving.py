@@ -29,7 +29,8 @@ from tarn.kv.fence import (
     read_level,
     write_fence,
 )
-from tarn.kv.journal_records import let_follow
+from tarn.kv.journal_records import epoch_rows, note_epochs
+from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import ListingKv
 from tarn.snapshot.files.manifest import Manifest, Scope, new_snapshot_id
 from tarn.snapshot.files.marks import begin_snapshot, check_time, end_snapshot, unfinished
@@ -47,6 +48,7 @@ __all__ = [
     "OpenStore",
     "Transferred",
     "check_empty",
+    "closed",
     "dump",
     "fill",
     "forget_agreed",
@@ -223,7 +225,6 @@ async def fill(
         source = RenamedSource(source, NewNames(loading.first_run_id))
     behind = _behind(target, loading, options.clock)
     progress, changed = await copy_into(behind, target.installation_id, source, options)
-    await let_follow(behind, target.installation_id)
     if before_opening is not None:
         await before_opening(behind)
     await _change(target, loading, None, level)
@@ -261,7 +262,9 @@ async def migrate(
     read = StoreSource(_behind(source, held, options.clock), source.installation_id)
     behind = _behind(target, loading, options.clock)
     progress, changed = await copy_into(behind, target.installation_id, read, options)
-    await let_follow(behind, target.installation_id)
+    # The target goes on where the source is: its journals follow the epochs of that, and no later ones.
+    keys = InstallationKeys(source.installation_id)
+    await note_epochs(behind, keys, await epoch_rows(_behind(source, held, options.clock), keys))
     # In this order: at no moment may both stores be used.
     await _change(source, held, moved)
     await _change(target, loading, None, level)
@@ -309,12 +312,30 @@ async def forget_agreed(
         TarnError: FAILED_PRECONDITION: a transfer has closed the store. CORRUPT: the record cannot be read.
             Also the store's errors.
     """
-    run_id, now_us = ids.uuid7().hex(), options.clock.now_us()
-    held = Fence(FenceState.HELD, run_id, run_id, "its settings are being forgotten", now_us)
-    async with _held(place, held, options):
+    async with closed(place, "its settings are being forgotten", ids, options):
         settings = await read_settings(place.kv, place.installation_id)
         await forget_settings(place.kv, place.installation_id)
     return settings
+
+
+@asynccontextmanager
+async def closed(
+    place: OpenStore, about: str, ids: IdSource, options: TransferOptions
+) -> AsyncIterator[None]:
+    """Keeps a store closed, and opens it afterwards. No process of Tarn uses it meanwhile.
+
+    Args:
+        place: the store.
+        about: why, for people.
+        ids: makes the id of the fence.
+        options: with the clock.
+
+    Raises:
+        TarnError: FAILED_PRECONDITION: a transfer has closed the store. Also the store's errors.
+    """
+    run_id, now_us = ids.uuid7().hex(), options.clock.now_us()
+    async with _held(place, Fence(FenceState.HELD, run_id, run_id, about, now_us), options):
+        yield
 
 
 @asynccontextmanager

@@ -11,9 +11,11 @@ because the row was there from before it was read until now. A file of this numb
 store. A number is one more than that of the epoch which this store may follow, and is never raised: so it follows none
 that came meanwhile.
 
-A store that is filled with the rows of another one gets a row that lets it begin an epoch of its own. A new store has
-none: where the bucket has an epoch already, it may stand in the place of a store that was lost, and its epoch would
-hide all that a rebuild needs. So it begins none, and no repository that was made anew in it does.
+A store that is filled with the rows of another one gets a row that says which epoch was the newest then
+(`tarn.journal.following`). It begins one of its own after that, and after no other: by its first pass the store may be
+lost already, and another one in its place. A new store has no row: where the bucket has an epoch already, it may stand
+in the place of a store that was lost, and its epoch would hide all that a rebuild needs. So it begins none, and no
+repository that was made anew in it does.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from tarn.journal.events import BASE_ID, BASE_OPERATION, BRANCHES, EventRow, tab
 from tarn.journal.names import epoch_store
 from tarn.journal.source import JournalSource, require_unchanged
 from tarn.journal.writing import write_base
-from tarn.kv.journal_records import EpochRecord, decode_epoch, encode_epoch, let_follow
+from tarn.kv.journal_records import EpochRecord, epoch_row, epoch_rows, note_epochs
 from tarn.kv.keys import (
     PATHS_END,
     PATHS_START,
@@ -58,6 +60,10 @@ _BASE_ROWS: Final = 50_000
 """Rows of a file of the base, and in memory."""
 _BASE_BYTES: Final = 16 << 20
 _PAGE: Final = 1_000
+_STOP_ONE: Final = (
+    "Stop one of the two stores; if this is the one to keep, stop its replicas too, and run `tarn journal follow` "
+    "(docs/operate/journal.md)"
+)
 
 _log = structlog.get_logger()
 
@@ -91,17 +97,21 @@ class Epochs:
         """Returns the epoch of a repository; begins one if it has none.
 
         Raises:
-            TarnError: FAILED_PRECONDITION: another store has begun a newer epoch of this namespace, or this one is new
-                and may not follow the epoch that is there: it must not drain. CONFLICT: another replica begins one.
-                CORRUPT; errors of the stores.
+            TarnError: FAILED_PRECONDITION: another store has begun a newer epoch of this namespace, or this one may not
+                follow the epoch that is there, since it is new or another one was the newest when it was filled: it
+                must not drain. CONFLICT: another replica begins one. CORRUPT; errors of the stores.
         """
         row = self._row(place.root)
         record = await row.read(settle=True)
         newest = await newest_epoch(self._blocks, place.namespace)
         number = newest.number if newest is not None else 0
-        if record is None or record.may_follow:
-            if newest is not None and record is None and await self._is_new_store(place):
+        if record is None:
+            if newest is not None and await self._is_new_store(place):
                 raise _unknown_store(place, newest)
+            return await self._begin(place, row, record, number)
+        if record.is_note:
+            if not record.may_follow_epoch(number, newest.folder if newest is not None else ""):
+                raise _other_was_newest(place, record, number)
             return await self._begin(place, row, record, number)
         if newest is not None and _is_ours(record, newest):
             if not record.has_begun:
@@ -112,7 +122,7 @@ class Epochs:
             found = "none" if newest is None else f"{newest.number} in folder {newest.folder}"
             text = (
                 f"the journal of {place.namespace} is of another store: its newest epoch is {found}, and this store "
-                f"continues {record.number} in folder {record.folder}. Stop one of the two stores"
+                f"continues {record.number} in folder {record.folder}. {_STOP_ONE}"
             )
             raise TarnError(Kind.FAILED_PRECONDITION, Reason.PRECONDITION_FAILED, text)
         return await self._begin(place, row, record, number)
@@ -144,8 +154,7 @@ class Epochs:
         return place.root == shared or await self._row(shared).read(settle=True) is None
 
     def _row(self, root: str) -> Register[EpochRecord | None]:
-        key, what = self._keys.epoch(root), f"the epoch of the journal of {root}"
-        return Register(self._kv, self._keys.journal_state, key, decode_epoch, encode_epoch, what)
+        return epoch_row(self._kv, self._keys, root)
 
     async def _begin(
         self,
@@ -160,7 +169,7 @@ class Epochs:
         An attempt of a rebuild has digits of its own: the tokens of another one have other names, and so has its base.
         """
         chance = self._ids.nonce().hex()
-        if source is None and before is not None and not before.may_follow:
+        if source is None and before is not None and not before.is_note:
             chance = epoch_store(before.folder) + chance[16:]
         cause = EpochCause.ENABLED if source is None else EpochCause.REBUILD
         epoch = next_epoch(source, chance, cause, self._clock.now_us(), newest=number)
@@ -302,22 +311,33 @@ def _unknown_store(place: JournalPlace, newest: Epoch) -> TarnError:
     text = (
         f"the journal of {place.namespace} has epoch {newest.number} already, and this store has not continued it: "
         "nothing is drained. If the store was lost, stop Tarn and run `tarn rebuild` into an empty one "
-        "(docs/operate/disaster.md). If this is another installation, give it another journal.namespace"
+        "(docs/operate/disaster.md). If this store is to be kept, e.g. as it was filled while the journal was off, "
+        "stop Tarn and run `tarn journal follow` (docs/operate/journal.md). If this is another installation, give it "
+        "another journal.namespace"
+    )
+    return TarnError(Kind.FAILED_PRECONDITION, Reason.PRECONDITION_FAILED, text)
+
+
+def _other_was_newest(place: JournalPlace, record: EpochRecord, number: int) -> TarnError:
+    noted = f"the newest one was {record.number}"
+    if record.is_unknown:
+        noted = "the bucket could not be read"
+    elif not record.number:
+        noted = "there was none"
+    elif record.number == number:
+        noted = f"epoch {number} was in folder {record.folder}"
+    text = (
+        f"the journal of {place.namespace} has the newest epoch {number or '0 (none)'}, but when this store was "
+        f"filled, or its journal was switched off, {noted}: another store may count now, so nothing is drained. "
+        f"{_STOP_ONE}"
     )
     return TarnError(Kind.FAILED_PRECONDITION, Reason.PRECONDITION_FAILED, text)
 
 
 async def end_epochs(kv: Kv, keys: InstallationKeys) -> None:
-    """Ends the epochs of all repositories, because the journal is off: when it is on again, new ones begin.
+    """Ends the epochs of all repositories, because the journal is off: when it is on again, new ones begin after them.
 
     Raises:
         TarnError: errors of the store.
     """
-    rows = rows_of(kv, keys.journal_state, keys.EPOCHS, after_prefix(keys.EPOCHS), _PAGE)
-    names = [key async for key, _ in rows]
-    if shared := keys.epoch(keys.installation_id) in names:
-        names.remove(keys.epoch(keys.installation_id))
-    for at in range(0, len(names), _PAGE):
-        await kv.delete_many(keys.journal_state, names[at : at + _PAGE])
-    if shared:
-        await let_follow(kv, keys.installation_id)
+    await note_epochs(kv, keys, await epoch_rows(kv, keys))

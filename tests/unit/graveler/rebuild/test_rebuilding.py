@@ -22,7 +22,7 @@ from tarn.journal.events import table_of
 from tarn.journal.names import base_path
 from tarn.journal.writing import BranchPass, JournalWriter
 from tarn.kv.collection_records import collection_register
-from tarn.kv.journal_records import let_follow
+from tarn.kv.journal_records import EpochRecord, note_epochs
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.paging import rows_of
@@ -170,14 +170,15 @@ async def test_a_repository_that_was_lost_begins_no_epoch(lab: RebuildLab) -> No
     assert drain is not None
     keys = InstallationKeys(INSTALLATION)
     of_lake = lab.lake.graveler.repositories.keys_of(lab.lake.repository)
+    filled = {INSTALLATION: EpochRecord(0, "", may_follow=True)}
     await kv.drop_partition(keys.journal_state)
-    await let_follow(kv, INSTALLATION)  # else it would not even begin
+    await note_epochs(kv, keys, filled)  # else it would not even begin
     base = of_lake.refs, of_lake.commits, of_lake.pulls, of_lake.reflog
     gate = kv.hold("get_many", RepositoryKeys.branch(MAIN), after=True)
     late = asyncio.ensure_future(drain.drain(drain.place_of(lab.lake.repository)))
     await reached(gate)
     await kv.drop_partition(keys.journal_state)
-    await let_follow(kv, INSTALLATION)
+    await note_epochs(kv, keys, filled)
     gate.opened.set()
     with pytest.raises(TarnError, match="another replica begins"):
         await late
