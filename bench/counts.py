@@ -69,6 +69,11 @@ FEATURES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "quotas and rates": ("gate/rates", "usage/admission", "records/quotas"),
         "journal of reads": ("tarn_graveler/reads/",),
+        "journal of changes": (
+            "tarn_graveler/journal/",
+            "branch/object_events",
+            "kv/record_events",
+        ),
         "online deletion": ("collection/online_deletion", "branch/private_rows"),
         "audit of reads and writes": ("telemetry/audit/", "tarn_gateway/auditing"),
         "trace of every request": ("telemetry/tracing", "telemetry/spans"),
@@ -78,6 +83,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 _SETTINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "journal of reads": {"TARN_LIFECYCLE_READS_ENABLED": "true"},
+        "journal of changes": {"TARN_JOURNAL_ENABLED": "true"},
         "online deletion": {"TARN_LIFECYCLE_ONLINE_ENABLED": "true"},
     }
 )
