@@ -112,16 +112,19 @@ class Counts:
 
 
 class Clients:
-    """Connections in the thread and the loop of the gateway, which send at once and wait for all."""
+    """Connections in the thread and the loop of the gateway, which send at once and wait for all.
 
-    def __init__(self, of: Gateway, connections: int) -> None:
+    `first` is a number that paths of PUTs begin with.
+    """
+
+    def __init__(self, of: Gateway, connections: int, first: int = 0) -> None:
         self._signer = signer = of.signer
         url = f"http://127.0.0.1:{of.rest_port}"
         self._rest = Server("Tarn", url, signer.access_key_id, signer.secret)
         self._loop = asyncio.get_running_loop()
         self._left = 0
         self._done = self._loop.create_future()
-        self._sent = 0
+        self._sent = first
         self._answer = bytearray(_RECEIVE_BYTES)
         # Bytes of an answer that has begun.
         self._unread: dict[socket.socket, int] = {}
