@@ -69,6 +69,11 @@ FEATURES: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "quotas and rates": ("gate/rates", "usage/admission", "records/quotas"),
         "journal of reads": ("tarn_graveler/reads/",),
+        "journal of changes": (
+            "tarn_graveler/journal/",
+            "branch/object_events",
+            "kv/record_events",
+        ),
         "online deletion": ("collection/online_deletion", "branch/private_rows"),
         "audit of reads and writes": ("telemetry/audit/", "tarn_gateway/auditing"),
         "trace of every request": ("telemetry/tracing", "telemetry/spans"),
@@ -78,6 +83,7 @@ FEATURES: Mapping[str, tuple[str, ...]] = MappingProxyType(
 _SETTINGS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "journal of reads": {"TARN_LIFECYCLE_READS_ENABLED": "true"},
+        "journal of changes": {"TARN_JOURNAL_ENABLED": "true"},
         "online deletion": {"TARN_LIFECYCLE_ONLINE_ENABLED": "true"},
     }
 )
@@ -106,16 +112,19 @@ class Counts:
 
 
 class Clients:
-    """Connections in the thread and the loop of the gateway, which send at once and wait for all."""
+    """Connections in the thread and the loop of the gateway, which send at once and wait for all.
 
-    def __init__(self, of: Gateway, connections: int) -> None:
+    `first` is a number that paths of PUTs begin with.
+    """
+
+    def __init__(self, of: Gateway, connections: int, first: int = 0) -> None:
         self._signer = signer = of.signer
         url = f"http://127.0.0.1:{of.rest_port}"
         self._rest = Server("Tarn", url, signer.access_key_id, signer.secret)
         self._loop = asyncio.get_running_loop()
         self._left = 0
         self._done = self._loop.create_future()
-        self._sent = 0
+        self._sent = first
         self._answer = bytearray(_RECEIVE_BYTES)
         # Bytes of an answer that has begun.
         self._unread: dict[socket.socket, int] = {}

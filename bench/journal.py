@@ -1,6 +1,9 @@
-"""What the events of the journal cost a PUT of a small object, on the embedded store.
+"""What the events of the journal cost a PUT of a small object.
 
     python -m bench.journal [--seconds 60] [--rounds 10]
+    python -m bench.journal --store cassandra [--seconds 60] [--warm 30]
+
+On Cassandra: see `bench/journal_on_cassandra.py`. On the embedded store:
 
 Two gateways as in `bench/telemetry.py`, one with `journal.enabled`. First the bytecode instructions of a PUT are
 counted (`bench/counts.py`), which a busy machine does not change. Then batches of 10 PUTs take turns on both
@@ -20,8 +23,11 @@ from collections import defaultdict
 from contextlib import AsyncExitStack
 from pathlib import Path
 
+from bench import journal_on_cassandra
 from bench.counts import Clients, cheapest
 from bench.interleaved import BASELINE, CONTROL, difference, rounds
+from bench.journal_on_cassandra import OFF as _OFF
+from bench.journal_on_cassandra import ON as _ON
 from bench.telemetry import BATCH, BODY, Gateway, gateway
 
 from tarn.core.entry import Entry, pack
@@ -34,7 +40,6 @@ from tarn.rpc.process.log import LogConfig, logging_to
 from tarn.rpc.process.system import SystemClock, SystemIds
 from tarn_graveler.branch.object_events import ObjectEvents, Origin
 
-_ON, _OFF = "with a journal", "without"
 _CONNECTIONS = 1
 _WARM_UP = 32
 _ROWS, _TURNS = 3_200, 5
@@ -136,13 +141,20 @@ async def compare(seconds: float, counted: int) -> None:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", 1)[0])
     parser.add_argument("--seconds", type=float, default=60)
-    parser.add_argument("--rounds", type=int, default=10)
+    parser.add_argument("--rounds", type=int, default=10, help="in which instructions are counted")
+    parser.add_argument("--store", choices=("embedded", "cassandra"), default="embedded")
+    parser.add_argument(
+        "--warm", type=float, default=30, help="seconds of PUTs before, on Cassandra"
+    )
     given = parser.parse_args()
     with (
         logging_to(LogConfig(output="/dev/null")),
         asyncio.Runner(loop_factory=new_loop) as runner,
     ):
-        runner.run(compare(given.seconds, given.rounds))
+        if given.store == "cassandra":
+            runner.run(journal_on_cassandra.compare(given.seconds, given.warm))
+        else:
+            runner.run(compare(given.seconds, given.rounds))
 
 
 if __name__ == "__main__":

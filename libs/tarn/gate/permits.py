@@ -167,6 +167,7 @@ class AccessGate:
         access: knows what callers may do.
         repositories: finds repositories; None for a service without rpcs about one.
         services_prove: whether the services of all releases that may run now prove themselves in calls of users.
+        note: is told the grant of each call before it is permitted, in the task of its handler.
     """
 
     def __init__(
@@ -174,10 +175,12 @@ class AccessGate:
         access: Access,
         repositories: RepositoryGate | None = None,
         services_prove: Callable[[], bool] = lambda: True,
+        note: Callable[[Grant], object] | None = None,
     ) -> None:
         self._access = access
         self._repositories = repositories
         self._services_prove = services_prove
+        self._note = note
 
     def accepts(self, token: str) -> bool:
         """Tells at once whether the token of a caller was accepted lately."""
@@ -206,6 +209,8 @@ class AccessGate:
         """
         if grant is None:
             grant = self._access.grant_cached(call.caller_token) or await self._access.grant(call)
+        if self._note is not None:
+            self._note(grant)
         if rule.through:
             await self._require_service(rule, call)
         if rule.scope is Scope.HANDLER:

@@ -75,13 +75,14 @@ def check_companions(companions: Sequence[Row]) -> int:
         raise _invalid(f"{len(companions)} companions are more than {COMPANIONS_MAX}")
     size_bytes = 0
     for key, value in companions:
-        check_keys((key,))
+        if not isinstance(key, bytes) or (key_bytes := len(key)) > KEY_BYTES_MAX:
+            check_keys((key,))
         if not key.startswith(COMPANION_KEYS):
             raise _invalid(f"the key {key!r} of a companion must begin with {COMPANION_KEYS!r}")
-        if not isinstance(value, bytes) or len(value) > COMPANION_BYTES_MAX:
+        if not isinstance(value, bytes) or (value_bytes := len(value)) > COMPANION_BYTES_MAX:
             text = f"the companion {key!r} must be at most {COMPANION_BYTES_MAX} bytes"
             raise _invalid(text)
-        size_bytes += len(key) + len(value)
+        size_bytes += key_bytes + value_bytes
     return size_bytes
 
 

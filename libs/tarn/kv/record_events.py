@@ -12,7 +12,8 @@ from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from functools import lru_cache
+from typing import Any, Final, Protocol
 
 from tarn.core.branch import Branch
 from tarn.core.clock import Clock, IdSource
@@ -41,6 +42,20 @@ from tarn_proto.store.v1 import journal_pb2 as pb
 __all__ = ["PRINCIPAL", "JournaledKv", "Principal", "changing"]
 
 
+class HasPrincipal(Protocol):
+    """For whom records are changed: a `Principal`, or the grant of a caller (`tarn.core.access.policy.Grant`)."""
+
+    @property
+    def user_uid(self) -> bytes:
+        """As `Principal.user_uid`."""
+        ...
+
+    @property
+    def session_key_id(self) -> str:
+        """As `Principal.session_key_id`."""
+        ...
+
+
 @dataclass(frozen=True, slots=True)
 class Principal:
     """For whom records are changed.
@@ -55,8 +70,11 @@ class Principal:
 
 
 _TARN_ITSELF: Final = Principal()
-PRINCIPAL: Final[ContextVar[Principal]] = ContextVar("tarn_principal", default=_TARN_ITSELF)
+PRINCIPAL: Final[ContextVar[HasPrincipal]] = ContextVar("tarn_principal", default=_TARN_ITSELF)
 """For whom this task changes records."""
+
+_REMEMBERED_MAX: Final = 4096
+"""Partitions whose place and root are remembered: each write of an object asks for both."""
 
 _BRANCHES: Final = RepositoryKeys.branch("")
 _OPERATIONS: Final = {
@@ -129,7 +147,7 @@ class JournaledKv:
         count: Callable[[str, int], None] | None = None,
     ) -> None:
         self._kv = kv
-        self._count = count
+        self._count = count or (lambda _root, _size: None)
         self._installation_id = installation_id
         self._clock = clock
         self._ids = ids
@@ -153,11 +171,18 @@ class JournaledKv:
         self, partition: Partition, groups: Sequence[Group]
     ) -> Coroutine[Any, Any, list[TarnError | None]]:
         """See `Kv.set_many`. Only the partitions of commits and reflogs have records that are written so."""
-        place = self._place(partition)
+        place, root = _place_and_root(self._installation_id, partition.name)
         if place is None:
-            self._count_events(partition, [row for each in groups for row in each.companions])
-            return self._kv.set_many(partition, groups)
-        return self._set_groups(partition, place, groups)
+            # Each write of an object comes here: loops, because a comprehension is a call.
+            size = 0
+            for group in groups:
+                for key, value in group.companions:
+                    size += len(key) + len(value)
+            if size:
+                self._count(root, size)
+        elif self._features.allows(Feature.JOURNAL):
+            return self._set_groups(partition, place, groups)
+        return self._kv.set_many(partition, groups)
 
     async def _set_groups(
         self, partition: Partition, place: Place, groups: Sequence[Group]
@@ -269,8 +294,8 @@ class JournaledKv:
         raise OutcomeUnknownError(f"{key!r} changed {REGISTER_TRIES} times during its removal")
 
     def _count_events(self, partition: Partition, events: Sequence[Row]) -> None:
-        if self._count is not None and events:
-            root = root_of(self._installation_id, partition.name)
+        if events:
+            _, root = _place_and_root(self._installation_id, partition.name)
             self._count(root, sum([len(key) + len(value) for key, value in events]))
 
     def _place(self, partition: Partition) -> Place | None:
@@ -325,6 +350,11 @@ class JournaledKv:
         event_key = COMPANION_KEYS + new_event_id(event.time_us, self._ids.nonce())
         registration = Registration(partition, key, event_key, expected, token)
         return registration, (event_key, event.SerializeToString())
+
+
+@lru_cache(_REMEMBERED_MAX)
+def _place_and_root(installation_id: str, name: str) -> tuple[Place | None, str]:
+    return place_of(installation_id, name), root_of(installation_id, name)
 
 
 def _operation_of(before: Branch | None, after: Branch, *, is_pending: bool) -> pb.JournalOperation:

@@ -7,22 +7,17 @@ from dataclasses import replace
 from functools import partial
 from typing import Self
 
-from google.protobuf.message import Message
-
 from tarn.aio.task_set import TaskSet
 from tarn.block.committed import Committed
 from tarn.block.port import BlockStore
-from tarn.core.access.policy import Grant
 from tarn.core.clock import Clock, IdSource
 from tarn.core.levels import ALL_FEATURES, FeatureGate
 from tarn.gate.access import Access
-from tarn.gate.permits import AccessGate, Caller
+from tarn.gate.permits import AccessGate
 from tarn.kv.agreement import agree
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
-from tarn.kv.record_events import PRINCIPAL, Principal
-from tarn.rpc.rules import Rule
-from tarn.rpc.wire.call import Call
+from tarn.kv.record_events import PRINCIPAL
 from tarn.rpc.wire.methods import Endpoint
 from tarn.telemetry.meters import Meters
 from tarn.telemetry.operations import Operations
@@ -78,23 +73,12 @@ from tarn_proto.graveler.v1.upload_service_rpc import upload_service
 __all__ = ["GravelerApplication", "endpoints_of"]
 
 
-class _PrincipalGate(AccessGate):
-    """Notes for whom a call changes records, for their events."""
-
-    async def permit(
-        self, rule: Rule, request: Message, call: Call, grant: Grant | None = None
-    ) -> Caller:
-        """As `AccessGate.permit`, in the task of the handler."""
-        permit = await super().permit(rule, request, call, grant)
-        PRINCIPAL.set(Principal(permit.grant.user_uid, permit.grant.session_key_id))
-        return permit
-
-
 def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
     """Returns the services of a replica; `access` knows what their callers may do."""
     rules = RepositoryRules(graveler.repositories, graveler.settings, graveler.bucket_views)
-    kind = _PrincipalGate if graveler.drain is not None else AccessGate
-    gate = kind(access, rules, graveler.gateways_prove)
+    # Events of records say for whom a call changes them.
+    note = None if graveler.drain is None else PRINCIPAL.set
+    gate = AccessGate(access, rules, graveler.gateways_prove, note)
     compactors = WatchingCompactors(graveler.clock)
     return [
         repository_service(RepositoryHandler(graveler), gate),

@@ -21,6 +21,7 @@ pytestmark = [
     pytest.mark.skipif(sys.version_info[:2] != (3, 11), reason="other instructions"),
 ]
 _ROUNDS = 20
+_JOURNALED = ("PUT", "GET")
 
 MOST = {
     "GET": (5_240, 178, 14_500),
@@ -61,6 +62,22 @@ def test_a_small_request_costs_no_more_than_it_did() -> None:
         ]
         assert not dearer, "\n".join(dearer)
         assert not features, f"features that are off: {features}"
+
+    run(count())
+
+
+def test_the_journal_of_changes_adds_a_twentieth_to_a_put() -> None:
+    """And nothing to reads: its default rests on that (docs/design/journal.md, "Events in the KV")."""
+
+    async def count() -> None:
+        found: dict[str, list[int]] = {}
+        for feature in ("", "journal of changes"):
+            async with no_unhandled_errors(), served(1, feature) as clients:
+                cheap = [(await cheapest(clients, each, _ROUNDS))[0] for each in _JOURNALED]
+            found[feature] = cheap
+        off, on = found.values()
+        assert on[0] <= off[0] * 1.05, (off, on)
+        assert on[1] <= off[1] + 20, (off, on)
 
     run(count())
 

@@ -18,6 +18,8 @@ from tarn.kv.embedded.actions import SetRows
 from tarn.kv.embedded.database import open_database
 from tarn.kv.embedded.transaction import Transaction
 from tarn.kv.port import (
+    COMPANION_KEYS,
+    COMPANIONS_MAX,
     Group,
     OutcomeUnknownError,
     Partition,
@@ -292,6 +294,70 @@ async def test_every_statement_may_fail_once(tmp_path: Path, *, after: bool) -> 
         await kv.close()
         nth += 1
     assert nth > 15
+
+
+async def put_told(kv: EmbeddedKv, number: int) -> None:
+    """Writes a row with a companion, whose key is the number."""
+    event = COMPANION_KEYS + b"%04d" % number, b"e"
+    assert await kv.set_many(PLAIN, [Group(b"k", ((b"k", b"%d" % number),), (event,))]) == [None]
+
+
+async def orders(kv: EmbeddedKv) -> list[int]:
+    """The orders of the companions, in the order of their numbers."""
+    return [each.order for each in await kv.scan_companions(PLAIN, b"", None, 10_000)]
+
+
+async def test_companions_of_several_stores_have_the_order_of_their_writes(tmp_path: Path) -> None:
+    """Each keeps numbers for its next companions, and must not use them after another one has written."""
+    stores = [await open_embedded(tmp_path / "kv.db") for _ in range(3)]
+    turns = (0, 0, 1, 0, 2, 2, 1, 1, 0, 1, 2, 0)
+    for number, turn in enumerate(turns):
+        await put_told(stores[turn], number)
+    found = await orders(stores[0])
+    assert len(found) == len(turns)
+    assert found == sorted(set(found))
+    for store in stores:
+        await store.close()
+
+
+async def test_a_lone_writer_counts_companions_once_for_many(
+    faulty_kv: tuple[EmbeddedKv, FaultyConnection],
+) -> None:
+    """The counter is a page of the log more, and other rows of the same process change nothing."""
+    kv, faulty = faulty_kv
+    for number in range(20):
+        await put_told(kv, number)
+        assert await put(kv, b"%d" % number) is None
+        await kv.set_if(REGISTER, b"%d" % number, b"", None)
+    assert faulty.statements.count(sql.TAKE_PLACES) == 1
+    many = tuple((COMPANION_KEYS + b"m%d" % number, b"") for number in range(COMPANIONS_MAX))
+    for at in range(5_000 // COMPANIONS_MAX + 1):
+        assert await kv.set_many(PLAIN, [Group(b"m", ((b"m", b"%d" % at),), many)]) == [None]
+    assert faulty.statements.count(sql.TAKE_PLACES) == 2
+    await put_told(kv, 20)
+    found = await orders(kv)
+    assert found[20] == max(found)
+
+
+@pytest.mark.parametrize("failing_one", ["COMMIT", sql.COMPANION_STATEMENTS.put[1]])
+async def test_numbers_of_a_failed_transaction_are_taken_again(
+    tmp_path: Path, failing_one: str
+) -> None:
+    """The counter lost them with it: the next opening would give companions the same ones."""
+    kv, faulty = await open_faulty(tmp_path / "kv.db")
+    faulty.fault = failing(failing_one, sqlite3.SQLITE_FULL)
+    event = COMPANION_KEYS + b"0000", b"e"
+    assert await kv.set_many(PLAIN, [Group(b"k", ((b"k", b""),), (event,))]) != [None]
+    faulty.fault = no_fault
+    for number in range(3):
+        await put_told(kv, number)
+    await kv.close()
+    kv = await open_embedded(tmp_path / "kv.db")
+    await put_told(kv, 3)
+    found = await orders(kv)
+    assert len(found) == 4
+    assert found == sorted(set(found))
+    await kv.close()
 
 
 async def test_full_disk_is_unavailable_until_there_is_room(

@@ -6,6 +6,7 @@ asked for at most every `_LOOK_SECONDS`, so that objects may use a little of the
 
 from __future__ import annotations
 
+import math
 import os
 import time
 from collections.abc import Callable
@@ -42,7 +43,8 @@ class DiskReserve:
         self._setting = setting
         self._reserve_bytes = reserve_bytes
         self._monotonic = monotonic
-        self._looked = -1.0
+        # Without a reserve, the last look is for ever.
+        self._looked = -math.inf if reserve_bytes else math.inf
         self._refusal = ""
 
     @staticmethod
@@ -64,10 +66,8 @@ class DiskReserve:
         Raises:
             TarnError: UNAVAILABLE: nothing was written.
         """
-        if not self._reserve_bytes:
-            return
         now = self._monotonic()
-        if self._looked < 0 or now - self._looked >= _LOOK_SECONDS:
+        if now - self._looked >= _LOOK_SECONDS:
             self._looked = now
             self._refusal = self._look()
         if self._refusal:

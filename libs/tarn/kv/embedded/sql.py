@@ -93,7 +93,9 @@ COMPANIONS = (
 )
 """Run at each opening, as `CREATE_INDEX`. Earlier versions refuse a store whose feature level allows such rows."""
 TAKE_PLACES = "UPDATE counters SET value = value + ? WHERE name = 'companions' RETURNING value"
-"""The place of a companion in the order of all writes of the file: processes take turns under the write lock."""
+"""Takes a block of places (`transaction.Places`) and returns the last one."""
+DATA_VERSION = "PRAGMA data_version"
+"""Another number if another connection has committed since; its own commits leave it as it is."""
 
 CREATE_TABLES = (
     # Rows of this table are never deleted and ids never reused, so the next drop still finds a row that a

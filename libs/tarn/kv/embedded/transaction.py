@@ -16,10 +16,12 @@ from tarn.kv.port import (
     Versioned,
 )
 
-__all__ = ["Transaction", "Versions"]
+__all__ = ["Places", "Transaction", "Versions"]
 
 _DROP_ROWS = 2_000
 _DROP_BYTES = 4 << 20
+_PLACES_TAKEN = 4096
+"""A block of places costs a statement and a page of the log. Some 10^15 blocks are there."""
 
 
 class Versions:
@@ -40,6 +42,36 @@ class Versions:
         return Predicate(self._prefix + self._count.to_bytes(6, "big"))
 
 
+class Places:
+    """Issues the places of companions in the order of all writes of the file, whatever process writes them.
+
+    A counter in the file is what the last block ends with, so no place is issued twice. What is left of a block is
+    used only while no other connection commits: its places would be of a later block, and greater than those of ours
+    that come after them. Only the writer's thread uses it, inside transactions.
+    """
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._data_version = 0
+        self._next = 0
+        # Invariant: the counter of the file is this, or another connection has committed since `_data_version`.
+        self._last = -1
+
+    def take(self, count: int) -> int:
+        """Returns the first of `count` places, each greater than all that are in the file."""
+        (data_version,) = self._connection.execute(sql.DATA_VERSION).fetchall()[0]
+        if data_version != self._data_version or self._next + count - 1 > self._last:
+            size = max(count, _PLACES_TAKEN)
+            (self._last,) = self._connection.execute(sql.TAKE_PLACES, (size,)).fetchall()[0]
+            self._next, self._data_version = self._last - size + 1, data_version
+        self._next += count
+        return self._next - count
+
+    def forget(self) -> None:
+        """Gives up the block, after a rollback: the counter may not have it."""
+        self._last = -1
+
+
 class Transaction:
     """Applies writes in order. Rows to set are collected and sent many per statement, before any operation
     that could see them or whose order relative to them matters.
@@ -52,11 +84,16 @@ class Transaction:
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, partitions: PartitionIds, versions: Versions
+        self,
+        connection: sqlite3.Connection,
+        partitions: PartitionIds,
+        versions: Versions,
+        places: Places,
     ) -> None:
         self._connection = connection
         self._partitions = partitions
         self._versions = versions
+        self._places = places
         self.log_trim_due = False
         self._plains: list[int | bytes] = []
         self._registers: list[int | bytes] = []
@@ -168,10 +205,9 @@ class Transaction:
         if self._registers:
             self._put(sql.STATEMENTS[PartitionKind.REGISTER], self._registers)
         if self._companions:
-            count = len(self._companions)
-            (last,) = self._connection.execute(sql.TAKE_PLACES, (count,)).fetchall()[0]
+            first = self._places.take(len(self._companions))
             placed: list[int | bytes] = []
-            for place, row in enumerate(self._companions, last - count + 1):
+            for place, row in enumerate(self._companions, first):
                 placed += (*row, place)
             self._companions.clear()
             self._put(sql.COMPANION_STATEMENTS, placed)

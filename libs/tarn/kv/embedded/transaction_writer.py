@@ -26,7 +26,7 @@ from tarn.kv.embedded import failures, sql
 from tarn.kv.embedded.actions import Action
 from tarn.kv.embedded.database import Database
 from tarn.kv.embedded.partitions import PartitionIds
-from tarn.kv.embedded.transaction import Transaction, Versions
+from tarn.kv.embedded.transaction import Places, Transaction, Versions
 from tarn.kv.port import OutcomeUnknownError
 
 __all__ = ["TransactionWriter", "EmbeddedLimits", "Ticket"]
@@ -92,6 +92,7 @@ class TransactionWriter:
         self._connection = database.writer
         self._partitions = PartitionIds(database.writer)
         self._versions = Versions(database.opening)
+        self._places = Places(database.writer)
         self._log_path = Path(f"{database.path}-wal")
         self._log_bytes_bound = limits.log_bytes_max
         self._unchecked_bytes = 0
@@ -144,7 +145,9 @@ class TransactionWriter:
                 if self.unsettled:
                     self._fence()
                 self._connection.execute(sql.BEGIN_WRITE)
-                transaction = Transaction(self._connection, self._partitions, self._versions)
+                transaction = Transaction(
+                    self._connection, self._partitions, self._versions, self._places
+                )
                 for ticket in batch:
                     try:
                         ticket.result = ticket.action.apply(transaction)
@@ -183,6 +186,7 @@ class TransactionWriter:
 
     def _roll_back(self) -> None:
         self._partitions.forget()
+        self._places.forget()
         if self._connection.in_transaction:
             with suppress(sqlite3.Error):  # if this fails, the next BEGIN fails and reports it
                 self._connection.execute("ROLLBACK")

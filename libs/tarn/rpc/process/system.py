@@ -10,12 +10,14 @@ import asyncio
 import os
 import threading
 import time
+from collections.abc import Iterator
 
 from tarn.core.clock import Clock
 
 __all__ = ["SystemClock", "SystemIds"]
 
 _POOL_BYTES = 4096
+_NONCE_BYTES = 16
 
 
 class SystemClock:
@@ -43,8 +45,7 @@ class SystemIds:
         self._clock = clock
         self._lock = threading.Lock()
         self._stamp = 0
-        self._pool = b""
-        self._used = 0
+        self._nonces: Iterator[bytes] = iter(())
         self._pid = 0
 
     def uuid7(self) -> bytes:
@@ -54,7 +55,7 @@ class SystemIds:
         jumps back, the 60 bits count on from the last id, so that ids keep the order of calls.
         """
         with self._lock:
-            tail = int.from_bytes(self._random(8), "big")
+            tail = int.from_bytes(self.nonce()[:8], "big")
             # 1 ms = 4,096 steps of the 12-bit fraction.
             stamp = max((self._clock.now_us() << 12) // 1000, self._stamp + 1)
             self._stamp = stamp
@@ -63,16 +64,17 @@ class SystemIds:
 
     def nonce(self) -> bytes:
         """Returns 16 random bytes."""
-        with self._lock:
-            return self._random(16)
+        # One step for all threads. A forked child holds a copy of what its parent read.
+        nonce = next(self._nonces, None)
+        if nonce is None or os.getpid() != self._pid:
+            return self._read()
+        return nonce
 
-    def _random(self, count: int) -> bytes:
-        """Returns the next bytes of the pool; the caller holds the lock."""
-        start = self._used
-        end = start + count
-        pid = os.getpid()  # a forked child holds a copy of its parent's pool
-        if end > len(self._pool) or pid != self._pid:
-            self._pool, self._pid = os.urandom(_POOL_BYTES), pid
-            start, end = 0, count
-        self._used = end
-        return self._pool[start:end]
+    def _read(self) -> bytes:
+        """Reads a block, keeps all of it but one nonce, and returns that one."""
+        pool = os.urandom(_POOL_BYTES)
+        first, *others = [pool[at : at + _NONCE_BYTES] for at in range(0, len(pool), _NONCE_BYTES)]
+        # In this order: with the new process id, no thread takes a nonce of the parent's.
+        self._nonces = iter(others)
+        self._pid = os.getpid()
+        return first

@@ -59,7 +59,7 @@ class Mutation:
 
     def __init__(
         self,
-        events: ObjectEvents | None,
+        events: ObjectEvents,
         origin: Origin,
         operation: pb.JournalOperation,
         event_id: bytes = b"",
@@ -77,18 +77,21 @@ class Mutation:
             path: of the object.
             payload: the value of the row: the packed entry, or the tombstone.
         """
-        if self._events is None:
-            return ()
+        origin, events, event_id = self._origin, self._events, self._event_id
+        self._key_us = time_us = events.now_us()
+        key = new_event_id(time_us, events.nonce())
         event = pb.JournalEvent(
-            user_uid=self._origin.user_uid,
-            session_uid=self._origin.session_key_id.encode(),
+            time_us=time_us,
+            user_uid=origin.user_uid,
+            session_uid=origin.session_key_id.encode(),
             operation=self._operation,
             key=path,
             payload=payload,
+            event_id=event_id,
         )
-        row, self._event_id = self._events.make(event, self._event_id)
-        self._key_us = event.time_us
-        return (row,)
+        if not event_id:
+            self._event_id = key
+        return ((COMPANION_KEYS + key, event.SerializeToString()),)
 
     def check_age(self) -> None:
         """To be called when the row of the last attempt is durable, before the write is acknowledged.
@@ -96,10 +99,8 @@ class Mutation:
         Raises:
             OutcomeUnknownError: the key of its event is so old that no round of the drain may read it.
         """
-        if self._events is None or not self._key_us:
-            return
-        age_us = self._events.now_us() - self._key_us
-        if age_us > KEY_AGE_US_MAX:
+        key_us = self._key_us
+        if key_us and (age_us := self._events.now_us() - key_us) > KEY_AGE_US_MAX:
             text = (
                 f"the write took {age_us // 1_000_000} s, and its event may reach the journal late, although it is "
                 "done; repeat it"
@@ -107,8 +108,24 @@ class Mutation:
             raise OutcomeUnknownError(text)
 
 
-_SILENT = Mutation(None, TARN_ITSELF, pb.JOURNAL_OPERATION_UNSPECIFIED)
-"""Without a journal."""
+class _Silent(Mutation):
+    """One without a journal."""
+
+    __slots__ = ()
+
+    def __init__(self) -> None:
+        self._key_us = 0
+
+    def companions(self, _path: str, _payload: bytes) -> tuple[Row, ...]:
+        """Returns none."""
+        return ()
+
+
+_SILENT = _Silent()
+
+
+def _nothing_allowed(_: Feature) -> bool:
+    return False
 
 
 class ObjectEvents:
@@ -119,43 +136,32 @@ class ObjectEvents:
         ids: random bits of ids.
         features: says from which feature level of the store on there are events.
         is_on: whether the journal is on.
+
+    Attributes:
+        now_us: returns the present time, Unix microseconds.
+        nonce: returns random bytes.
     """
 
     def __init__(self, clock: Clock, ids: IdSource, features: FeatureGate, *, is_on: bool) -> None:
-        self._clock = clock
-        self._ids = ids
-        self._features = features
-        self._is_on = is_on
+        self.now_us = clock.now_us
+        self.nonce = ids.nonce
+        self._allows = features.allows if is_on else _nothing_allowed
 
     def put(self, origin: Origin) -> Mutation:
         """Begins the write of an object."""
-        return self._begin(origin, pb.JOURNAL_OPERATION_PUT) if self._is_on else _SILENT
+        if self._allows(Feature.JOURNAL):
+            return Mutation(self, origin, pb.JOURNAL_OPERATION_PUT)
+        return _SILENT
 
     def delete(self, origin: Origin) -> Mutation:
         """Begins the deletion of one path."""
-        return self._begin(origin, pb.JOURNAL_OPERATION_DELETE) if self._is_on else _SILENT
+        if self._allows(Feature.JOURNAL):
+            return Mutation(self, origin, pb.JOURNAL_OPERATION_DELETE)
+        return _SILENT
 
     def complete(self, origin: Origin, upload_id: str) -> Mutation:
         """Begins the completion of an upload, which another process may repeat: the id follows from the upload."""
-        if not self._is_on:
+        if not self._allows(Feature.JOURNAL):
             return _SILENT
         event_id = blake2b(upload_id.encode(), digest_size=_ID_BYTES).digest()
-        return self._begin(origin, pb.JOURNAL_OPERATION_COMPLETE_UPLOAD, event_id)
-
-    def _begin(
-        self, origin: Origin, operation: pb.JournalOperation, event_id: bytes = b""
-    ) -> Mutation:
-        if not self._features.allows(Feature.JOURNAL):
-            return _SILENT
-        return Mutation(self, origin, operation, event_id)
-
-    def now_us(self) -> int:
-        """The present time, Unix microseconds."""
-        return self._clock.now_us()
-
-    def make(self, event: pb.JournalEvent, event_id: bytes) -> tuple[Row, bytes]:
-        """Returns the row of an event, and the id of the mutation: `event_id`, unless this is its first event."""
-        event.time_us = self._clock.now_us()
-        own = new_event_id(event.time_us, self._ids.nonce())
-        event.event_id = event_id
-        return (COMPANION_KEYS + own, event.SerializeToString()), event_id or own
+        return Mutation(self, origin, pb.JOURNAL_OPERATION_COMPLETE_UPLOAD, event_id)

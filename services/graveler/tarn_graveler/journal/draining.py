@@ -163,6 +163,8 @@ class Drain:
         self._features = features
         self._ready_at = 0.0
         self._settings = settings
+        # A repository that is drained to less than this ago takes writes, whatever waits.
+        self._writes_us = min(WAITS_US, settings.lag_seconds_max * 1_000_000)
         self._epochs = Epochs(kv, keys, blocks, clock, ids)
         self._holder = ""
         self._journals = _Journals()
@@ -341,9 +343,11 @@ class Drain:
         Raises:
             TarnError: EXHAUSTED, JOURNAL_BEHIND; UNAVAILABLE: the disk has no more than its reserve.
         """
-        if self._settings.reserve is not None:
-            self._settings.reserve.check(f"write to repository {repository.repository_id}")
-        now_us = self._clock.now_us()
+        if (reserve := self._settings.reserve) is not None:
+            reserve.check(f"write to repository {repository.repository_id}")
+        now_us, record = self._clock.now_us(), self.progress.record
+        if now_us - record.drained_until_us <= self._writes_us and not record.behind:
+            return  # as nearly always
         lag_us = self.progress.lag_us(self.place_of(repository).root, now_us)
         pressure, why = self.pressure, ""
         is_full = lag_us > WAITS_US and pressure.total > pressure.size_max

@@ -75,15 +75,20 @@ class Pressure:
             root: of the repository (`RepositoryKeys.root`), or the installation.
             size: bytes of their keys and values.
         """
-        if root not in self._slots and len(self._slots) >= _ROOTS_MAX:
-            root = _OTHERS
         now_us = self._clock.now_us()
-        slots = self._slots.setdefault(root, [])
         self.size += size
-        if slots and now_us - slots[-1].begin_us < _SLOT_US:
-            slots[-1].size += size
-            slots[-1].until_us = max(slots[-1].until_us, now_us)
-            return
+        slots = self._slots.get(root)
+        if slots is None and len(self._slots) >= _ROOTS_MAX:
+            root = _OTHERS
+            slots = self._slots.get(root)
+        if slots is None:
+            self._slots[root] = slots = []
+        else:
+            last = slots[-1]
+            if now_us - last.begin_us < _SLOT_US:
+                last.size += size
+                last.until_us = max(last.until_us, now_us)
+                return
         slots.append(_Slot(now_us, now_us, size))
         if len(slots) > _SLOTS_MAX:
             self._slots[root] = [

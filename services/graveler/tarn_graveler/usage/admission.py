@@ -112,7 +112,7 @@ class Admission:
         tasks: TaskSet,
         drain: Drain | None = None,
     ) -> None:
-        self._drain = drain
+        self._require_drained = _admit_all if drain is None else drain.require_drained
         self.records = records
         self.counter = counter
         self._clock = clock
@@ -144,10 +144,6 @@ class Admission:
         if limits.uploads or limits.staged_objects or limits.staged_bytes:
             return await self._admit(repository, limits, (1, 1, 1), (0, 0, 1))
         return NOT_LIMITED
-
-    def _require_drained(self, repository: Repository) -> None:
-        if self._drain is not None:
-            self._drain.require_drained(repository)
 
     async def room(self, repository: Repository) -> None:
         """Refuses if there is no room for any further object; takes none. Raises as `object`."""
@@ -236,6 +232,10 @@ class Admission:
 
 
 _log = structlog.get_logger()
+
+
+def _admit_all(_: Repository) -> None:
+    """Without a journal."""
 
 
 def _error_for_waiters(error: Exception) -> Exception | None:
