@@ -94,7 +94,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
     """Returns the services of a replica; `access` knows what their callers may do."""
     rules = RepositoryRules(graveler.repositories, graveler.settings, graveler.bucket_views)
     kind = _PrincipalGate if graveler.drain is not None else AccessGate
-    gate = kind(access, rules, graveler.gateways_prove)
+    gate = kind(access, rules, graveler.clock, graveler.gateways_prove)
     compactors = WatchingCompactors(graveler.clock)
     return [
         repository_service(RepositoryHandler(graveler), gate),
