@@ -11,6 +11,7 @@ import itertools
 import random
 from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
+from math import inf
 from typing import TYPE_CHECKING, cast
 
 from google.protobuf.descriptor import ServiceDescriptor
@@ -54,6 +55,9 @@ class _OpenAccess:
     def grant_cached(self, call: Call) -> Grant:
         return EVERYTHING
 
+    def grant_end(self, token: str) -> float:
+        return inf
+
     def accepts(self, token: str) -> bool:
         return True
 
@@ -75,6 +79,10 @@ class MixedAccess(Access):
         if token == EVERYTHING.caller_token:
             return EVERYTHING
         return super().grant_cached(token)
+
+    def grant_end(self, token: str) -> float:
+        """See `Access.grant_end`."""
+        return inf if token == EVERYTHING.caller_token else super().grant_end(token)
 
     def accepts(self, token: str) -> bool:
         """See `Access.accepts`."""

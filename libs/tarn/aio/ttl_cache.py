@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable
+from math import inf
 from typing import Generic, TypeVar
 
 from tarn.core.clock import Clock
@@ -58,6 +59,11 @@ class TtlCache(Generic[K, V]):
         """Whether there is a value; it counts neither as a hit nor as a use."""
         entry = self._entries.get(key)
         return entry is not None and entry[1] > self._now()
+
+    def end_of(self, key: K) -> float:
+        """Returns until when a value is kept, on the monotonic clock; a time of the past for none. Not a use."""
+        entry = self._entries.get(key)
+        return -inf if entry is None else entry[1]
 
     def put(self, key: K, value: V, end: float) -> None:
         """Keeps a value until `end` of the monotonic clock.

@@ -14,12 +14,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.ids import BranchId
 from tarn.core.moments import MOMENT_CHARS_MAX, MOMENT_RULE, Moment, parse_moment
 
 __all__ = [
     "COMMIT_PREFIX_MIN",
     "RefExpression",
     "Step",
+    "branch_to_write",
     "is_commit_id",
     "may_be_prefix",
     "parse_ref",
@@ -105,3 +107,17 @@ def _moment(text: str, matched: re.Match[str]) -> Moment:
 def _invalid(text: str, rule: str) -> TarnError:
     shown = text[:80]
     return TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, f"ref {shown!r} {rule}", ref=shown)
+
+
+@lru_cache(maxsize=4096)
+def branch_to_write(ref: str) -> BranchId:
+    """Returns the branch of a ref that is to be written to. A tag's name is accepted: only graveler knows the tags.
+
+    Raises:
+        TarnError: REF_NOT_WRITABLE for a commit id and for a ref with `@` or steps; as `parse_ref`.
+    """
+    expression = parse_ref(ref)
+    if expression.committed or is_commit_id(expression.base):
+        text = f"{ref} is not a branch; only branches take writes"
+        raise TarnError(Kind.INVALID, Reason.REF_NOT_WRITABLE, text, ref=ref)
+    return BranchId(expression.base)

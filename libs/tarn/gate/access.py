@@ -143,6 +143,11 @@ class Access:
 
         return await self._by_token.load(call, token, ask)
 
+    def grant_end(self, token: str) -> float:
+        """Returns until when the cached grant of a caller token holds, on the monotonic clock; a time of the past if
+        auth must be asked."""
+        return self._by_token.end_of(token)
+
     def accepts(self, token: str) -> bool:
         """Returns whether the grant of a caller token is cached; never waits."""
         return self._by_token.has(token)

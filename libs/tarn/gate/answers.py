@@ -58,6 +58,10 @@ class Answers(Generic[K, T]):
         """Whether an answer is kept; not counted as a look-up."""
         return self._answers.has(key)
 
+    def end_of(self, key: K) -> float:
+        """Returns until when an answer is kept, on the monotonic clock; a time of the past without one."""
+        return self._answers.end_of(key)
+
     def forget(self, key: K) -> None:
         """Drops the answer, if there is one."""
         self._answers.pop(key)

@@ -13,10 +13,12 @@ from typing import Any, Protocol, cast
 from google.protobuf.message import Message
 
 from tarn.aio.futures import ignore_outcome
+from tarn.aio.ttl_cache import TtlCache
 from tarn.core.access.actions import Action
 from tarn.core.access.anonymous import ANONYMOUS
 from tarn.core.access.policy import Grant
 from tarn.core.access.service import Service
+from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
 from tarn.gate.access import Access
@@ -25,7 +27,7 @@ from tarn.kv.records import Repository
 from tarn.rpc.rules import Rule, Scope
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.methods import Handle
-from tarn.telemetry.audit.note import note_principal, note_resource
+from tarn.telemetry.audit.note import NOTE, note_principal, note_resource
 
 __all__ = ["AccessGate", "Begun", "Caller", "Permit", "RepositoryPermit"]
 
@@ -116,6 +118,15 @@ class RepositoryGate(Protocol):
         """
         ...
 
+    def entered_until(self, rule: Rule, repository: Repository) -> float:
+        """Returns until when `enter` has the same answer for the same rule, caller, repository and branch, unless
+        `when_changed` tells before; on the monotonic clock. A time of the past if it may have another one now."""
+        ...
+
+    def when_changed(self, tell: Callable[[], None]) -> None:
+        """Has `tell` called each time that `enter` may have another answer than before the end of `entered_until`."""
+        ...
+
     def begin_view(self, bucket: str) -> Begun:
         """Requests the row of the bucket view of a call (`Call.bucket`), by a read that is sent after this.
 
@@ -150,6 +161,15 @@ class RepositoryGate(Protocol):
         ...
 
 
+@hot_value
+class _Entered:
+    """What `AccessGate.permit` has found for a caller, a rule, a repository, and a branch or ref, whatever the path."""
+
+    grant: Grant
+    repository: Repository
+
+
+_ENTERED_MAX = 8192
 _GATEWAY = Service.GATEWAY.user_id
 Handler = Callable[[Message, Any], Awaitable[Message]]
 """Answers a request of a caller with a permit: `async (request, permit) -> response`."""
@@ -166,6 +186,7 @@ class AccessGate:
     Args:
         access: knows what callers may do.
         repositories: finds repositories; None for a service without rpcs about one.
+        clock: by which `repositories` and `access` tell until when their answers hold.
         services_prove: whether the services of all releases that may run now prove themselves in calls of users.
         note: is told the grant of each call before it is permitted, in the task of its handler.
     """
@@ -174,11 +195,17 @@ class AccessGate:
         self,
         access: Access,
         repositories: RepositoryGate | None = None,
+        clock: Clock | None = None,
         services_prove: Callable[[], bool] = lambda: True,
         note: Callable[[Grant], object] | None = None,
     ) -> None:
         self._access = access
         self._repositories = repositories
+        self._changes = 0
+        self._entered: TtlCache[tuple[Rule, str, tuple[str, str]], _Entered] | None = None
+        if repositories is not None and clock is not None:
+            self._entered = TtlCache(clock, _ENTERED_MAX)
+            repositories.when_changed(self._forget)
         self._services_prove = services_prove
         self._note = note
 
@@ -207,10 +234,19 @@ class AccessGate:
             TarnError: UNAUTHENTICATED; DENIED, ACCESS_DENIED; DENIED, SERVICE_REQUIRED: a user may not make the call
                 alone; INVALID for an invalid name in the request; errors of `RepositoryGate.enter`.
         """
+        place: tuple[Rule, str, tuple[str, str]] | None = None
         if grant is None:
-            grant = self._access.grant_cached(call.caller_token) or await self._access.grant(call)
+            token, entered = call.caller_token, self._entered
+            if entered is not None and (place_of := rule.place_of) is not None:
+                place = rule, token, place_of(request)
+                if (found := entered.get(place)) is not None and not self._asks_more(rule, request):
+                    if self._note is not None:
+                        self._note(found.grant)
+                    return RepositoryPermit(call, found.grant, rule, request, found.repository)
+            grant = self._access.grant_cached(token) or await self._access.grant(call)
         if self._note is not None:
             self._note(grant)
+        changes = self._changes
         if rule.through:
             await self._require_service(rule, call)
         if rule.scope is Scope.HANDLER:
@@ -225,7 +261,44 @@ class AccessGate:
             return Permit(call, grant, rule, request)
         assert self._repositories is not None, "an rpc about a repository is graveler's"
         repository = await self._repositories.enter(rule, request, grant)
+        if place is not None and changes == self._changes:
+            self._remember(place, grant, repository, resource, request)
         return RepositoryPermit(call, grant, rule, request, repository)
+
+    @staticmethod
+    def _asks_more(rule: Rule, request: Message) -> bool:
+        """Whether a request needs more than what was found for its place: a further access, or a note of its path."""
+        if NOTE.get() is not None:
+            return True
+        for each in rule.before:  # noqa: SIM110 - each request asks, and a generator costs more
+            if each.is_wanted(request):
+                return True
+        return False
+
+    def _remember(
+        self,
+        place: tuple[Rule, str, tuple[str, str]],
+        grant: Grant,
+        repository: Repository,
+        resource: str,
+        request: Message,
+    ) -> None:
+        """Keeps what was found for one path, if it holds for all paths of the place, for as long as it does."""
+        assert self._repositories is not None, "it has found the repository"
+        assert self._entered is not None, "the place is for it"
+        rule, token, _ = place
+        of_all = resource.removesuffix(rule.path_of(request))
+        # By now the caller may have another grant, whose time is not that of this one.
+        is_known = self._access.grant_cached(token) is grant
+        if is_known and grant.policy.allows_all(rule.require_action(), of_all):
+            until = self._repositories.entered_until(rule, repository)
+            end = min(until, self._access.grant_end(token))
+            self._entered.put(place, _Entered(grant, repository), end)
+
+    def _forget(self) -> None:
+        self._changes += 1
+        if self._entered:
+            self._entered.clear()
 
     def through_view(self, rule: Rule, handle: Handler) -> Handle:
         """Returns what answers calls of an rpc that are made through a bucket view: all that it does, it does to what

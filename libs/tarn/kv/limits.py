@@ -44,7 +44,7 @@ def check_row(key: bytes, value: bytes) -> int:
         TarnError: INVALID: the key or the value is not `bytes`, or is longer than the port allows, or the key is that
             of a companion.
     """
-    check_keys((key,))
+    _check_key(key)
     if key.startswith(COMPANION_KEYS):
         raise _invalid(f"key {key!r} is kept for companions")
     if not isinstance(value, bytes):
@@ -58,11 +58,15 @@ def check_row(key: bytes, value: bytes) -> int:
 def check_keys(keys: Sequence[bytes]) -> None:
     """Raises `TarnError` INVALID for a key that is too long or not `bytes`."""
     for key in keys:
-        if not isinstance(key, bytes):
-            raise _invalid(f"key must be bytes, not {type(key).__name__}")
-        if len(key) > KEY_BYTES_MAX:
-            text = f"key of {len(key)} bytes is longer than {KEY_BYTES_MAX}"
-            raise TarnError(Kind.INVALID, Reason.KEY_TOO_LONG, text, size_bytes=str(len(key)))
+        _check_key(key)
+
+
+def _check_key(key: bytes) -> None:
+    if not isinstance(key, bytes):
+        raise _invalid(f"key must be bytes, not {type(key).__name__}")
+    if len(key) > KEY_BYTES_MAX:
+        text = f"key of {len(key)} bytes is longer than {KEY_BYTES_MAX}"
+        raise TarnError(Kind.INVALID, Reason.KEY_TOO_LONG, text, size_bytes=str(len(key)))
 
 
 def check_companions(companions: Sequence[Row]) -> int:

@@ -80,9 +80,10 @@ class Resource:
         names: the names in braces, in order; with dots for fields of messages in the request.
         of: returns the resource of a request (of an rpc, or an operation of a stream). Raises `TarnError`
             INVALID if a name is empty or contains a slash.
+        is_object: whether it is a path of a branch or ref, which ends the resource.
     """
 
-    __slots__ = ("_texts", "_values_of", "names", "of", "template")
+    __slots__ = ("_texts", "_values_of", "is_object", "names", "of", "template")
 
     def __init__(self, template: str) -> None:
         first, *rest = template.split("{")
@@ -92,7 +93,8 @@ class Resource:
         self._texts = (first, *(text for _, _, text in pieces))
         self._values_of = [attrgetter(name) for name in self.names]
         self.of: Callable[[object], str] = self._of
-        if len(self.names) == 3 and self._texts[2:] == ("/object/", ""):
+        self.is_object = len(self.names) == 3 and self._texts[2:] == ("/object/", "")
+        if self.is_object:
             self.of = _object_of(self.names, self._texts)
 
     def of_found(self, request: object, **found: object) -> str:
@@ -194,6 +196,23 @@ class Rule:
     def before(self) -> tuple[Rule, ...]:
         """The further accesses that may have to be checked before the handler runs."""
         return tuple(each for each in self.also.values() if each.is_wanted is not _never)
+
+    @cached_property
+    def place_of(self) -> Callable[[object], tuple[str, str]] | None:
+        """Returns repository and branch, or ref, of a request about an object for which nothing else than its path
+        makes a difference to what is checked first; None for rules of other kinds.
+
+        Only writes, and what changes nothing, are judged by rules of a repository that may be seconds old.
+        """
+        is_plain = self.scope is Scope.REPOSITORY and self.resource.is_object and not self.through
+        if not is_plain or self.kind not in (None, ChangeKind.WRITE):
+            return None
+        return attrgetter(*self.resource.names[:2])
+
+    @cached_property
+    def path_of(self) -> Callable[[object], str]:
+        """Returns the path in a request about an object (`Resource.is_object`)."""
+        return attrgetter(self.resource.names[2])
 
     @cached_property
     def repository_of(self) -> Callable[[object], str]:

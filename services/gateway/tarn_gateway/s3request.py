@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from tarn.client.auth import SigningGrant
-from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId, parse_path
-from tarn.core.refs import is_commit_id, parse_ref
+from tarn.core.refs import branch_to_write, parse_ref
 from tarn_gateway.bodies.form import PostForm
 from tarn_gateway.bucket_cache import Place
 from tarn_gateway.http import Headers, Request
@@ -17,7 +15,7 @@ from tarn_gateway.requests.query import Query
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.signing.sigv4 import SignedRequest
 
-__all__ = ["S3Request", "branch_to_write", "readable_ref", "ref_path_of"]
+__all__ = ["S3Request", "readable_ref", "ref_path_of"]
 
 
 class S3Request:
@@ -152,20 +150,6 @@ def ref_path_of(place: Place, key: str) -> RefPath:
         S3Error: as `split_key`.
     """
     return RefPath(place.ref, key, True) if place.ref else split_key(key)
-
-
-@lru_cache(maxsize=4096)
-def branch_to_write(ref: str) -> BranchId:
-    """Returns the branch of a ref to write. A tag's name is accepted, because only graveler knows the tags.
-
-    Raises:
-        TarnError: as `S3Request.branch`.
-    """
-    expression = parse_ref(ref)
-    if expression.committed or is_commit_id(expression.base):
-        text = f"{ref} is not a branch; only branches take writes"
-        raise TarnError(Kind.INVALID, Reason.REF_NOT_WRITABLE, text, ref=ref)
-    return BranchId(expression.base)
 
 
 def readable_ref(ref: str) -> str:

@@ -78,7 +78,7 @@ def endpoints_of(graveler: Graveler, access: Access) -> list[Endpoint]:
     rules = RepositoryRules(graveler.repositories, graveler.settings, graveler.bucket_views)
     # Events of records say for whom a call changes them.
     note = None if graveler.drain is None else PRINCIPAL.set
-    gate = AccessGate(access, rules, graveler.gateways_prove, note)
+    gate = AccessGate(access, rules, graveler.clock, graveler.gateways_prove, note)
     compactors = WatchingCompactors(graveler.clock)
     return [
         repository_service(RepositoryHandler(graveler), gate),

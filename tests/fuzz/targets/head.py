@@ -14,6 +14,7 @@ from tarn.core.entry import Checksum, Entry, pack, unpack, with_parts
 from tarn.core.errors import TarnError
 from tarn.core.ids import parse_path, parse_repository_id
 from tarn.core.part_list import PartList
+from tarn.core.refs import branch_to_write
 from tarn.objects.byterange import ByteRange, parse_range
 from tarn.objects.conditions import http_date
 from tarn_gateway.bodies.checksums import parse_claims
@@ -38,7 +39,7 @@ from tarn_gateway.requests.query import Query, parse_query, refuse_version
 from tarn_gateway.requests.tagging import parse_tagging
 from tarn_gateway.router import route
 from tarn_gateway.s3error import S3Error
-from tarn_gateway.s3request import branch_to_write, readable_ref
+from tarn_gateway.s3request import readable_ref
 
 __all__ = ["TARGET"]
 

@@ -14,10 +14,9 @@ from tarn.core.ids import (
     parse_user_id,
 )
 from tarn.core.moments import Ago, At, Back, Moment, iso_time
-from tarn.core.refs import is_commit_id, may_be_prefix, parse_ref
+from tarn.core.refs import branch_to_write, is_commit_id, may_be_prefix, parse_ref
 from tarn_gateway.http import BodyReader, Headers, Request
 from tarn_gateway.s3error import S3Error
-from tarn_gateway.s3request import branch_to_write
 
 __all__ = ["TARGET"]
 

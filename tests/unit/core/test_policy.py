@@ -85,6 +85,23 @@ def test_what_is_allowed_may_be_allowed(
         assert policy.may_allow(Action.WRITE_REPO, prefix)
 
 
+@given(_STATEMENTS, _NAMES, _NAMES)
+def test_what_allows_all_allows_each(statements: list[Statement], prefix: str, rest: str) -> None:
+    policy = Policy(statements)
+    if policy.allows_all(Action.WRITE_REPO, prefix):
+        assert policy.allows(Action.WRITE_REPO, prefix + rest)
+
+
+def test_all_is_allowed_by_one_pattern_that_no_denial_meets() -> None:
+    allow = Statement(True, ("*",), ("repository/lake/*",))
+    deny = Statement(False, ("*",), ("repository/lake/branch/main/object/a",))
+    branch = "repository/lake/branch/{}/object/"
+    assert Policy([allow]).allows_all(Action.WRITE_REPO, branch.format("main"))
+    assert Policy([allow, deny]).allows_all(Action.WRITE_REPO, branch.format("dev"))
+    assert not Policy([allow, deny]).allows_all(Action.WRITE_REPO, branch.format("main"))
+    assert not Policy([deny]).allows_all(Action.WRITE_REPO, branch.format("dev"))
+
+
 def test_deny_beats_allow_in_any_order() -> None:
     allow = Statement(True, ("*",), ("*",))
     deny = Statement(False, ("Write*",), ("repository/lake/branch/main*",))

@@ -11,8 +11,8 @@ from lake import MAIN, Lake
 from tarn.core.commit import Commit
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, CommitId, TagId
+from tarn.core.refs import branch_to_write
 from tarn_graveler.records.branches import BranchName
-from tarn_graveler.refs.resolving import branch_to_write
 
 
 @dataclass(frozen=True)

@@ -117,6 +117,12 @@ class Policy:
         denied, allowed = self._rules[action]
         return allowed.meet(prefix) and not denied.cover(prefix)
 
+    def allows_all(self, action: Action, prefix: str) -> bool:
+        """Whether the action is certainly allowed on every resource whose name begins with the prefix: one pattern
+        allows them all, and none that denies can match one of them."""
+        denied, allowed = self._rules[action]
+        return allowed.cover(prefix) and not denied.meet(prefix)
+
     def _resources(self, action: Action, *, allow: bool) -> _Patterns:
         return _Patterns(
             resource

@@ -68,7 +68,9 @@ class Reader:
 
     def check_kind(self, partition: Partition) -> None:
         """Raises `TarnError` INVALID if the name belongs to a partition of the other kind."""
-        self._find(partition)
+        known = self._known(partition.name)
+        if known is None or known[1] is not partition.kind:
+            self._find(partition)
 
     def get(self, partition: Partition, keys: Sequence[bytes]) -> list[Versioned | None]:
         """Returns values in the order of `keys`, at most `sql.KEYS_PER_STATEMENT` of them."""

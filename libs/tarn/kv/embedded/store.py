@@ -143,13 +143,15 @@ class EmbeddedKv:
 
     def get_at_once(self, rows: Sequence[RowName]) -> list[Versioned | None]:
         """See `ReadsAtOnce.get_at_once`. The metrics have it as a `get_many`."""
-        return self._measured(self._get_rows, rows)
+        self._check_open()
+        return self._measured(self._reader.get_rows, rows)
 
     def get_at_once_beside(
         self, rows: Sequence[RowName], beside: RowName
     ) -> tuple[list[Versioned | None], Predicate | None]:
         """See `ReadsAtOnce.get_at_once_beside`. Measured as `get_at_once`."""
-        return self._measured(self._get_rows_beside, rows, beside)
+        self._check_open()
+        return self._measured(self._reader.get_rows_beside, rows, beside)
 
     async def get_together(self, rows: Sequence[RowName]) -> list[Versioned | None]:
         """See `ReadsTogether.get_together`. A few rows are one statement, more are one for each partition. The metrics
@@ -157,7 +159,7 @@ class EmbeddedKv:
         for partition, _ in rows:
             check_register(partition, "get_together")
         if 0 < len(rows) <= _ROWS_AT_ONCE:
-            return self._measured(self._get_rows, rows)
+            return self.get_at_once(rows)
         found: dict[RowName, Versioned | None] = {}
         for partition in dict.fromkeys(partition for partition, _ in rows):
             keys = [key for each, key in rows if each == partition]
@@ -194,18 +196,6 @@ class EmbeddedKv:
     def _get_settled(self, partition: Partition, keys: Sequence[bytes]) -> list[Versioned | None]:
         self._check_readable(keys, settle=True)
         return self._reader.get(partition, keys)
-
-    def _get_rows(self, rows: Sequence[RowName]) -> list[Versioned | None]:
-        if self._closed:
-            raise closed_error()
-        return self._reader.get_rows(rows)
-
-    def _get_rows_beside(
-        self, rows: Sequence[RowName], beside: RowName
-    ) -> tuple[list[Versioned | None], Predicate | None]:
-        if self._closed:
-            raise closed_error()
-        return self._reader.get_rows_beside(rows, beside)
 
     async def _get_in_steps(
         self, partition: Partition, keys: Sequence[bytes], *, settle: bool
@@ -361,7 +351,8 @@ class EmbeddedKv:
 
     def _check_writable(self, partition: Partition) -> None:
         # The writer thread checks again inside the transaction; this check answers without one.
-        self._check_open()
+        if self._closed:
+            raise closed_error()
         self._reader.check_kind(partition)
 
     async def _land(

@@ -20,6 +20,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from queue import Empty, SimpleQueue
+from typing import Any
 
 from tarn.core.errors import TarnError
 from tarn.kv.embedded import failures, sql
@@ -56,7 +57,7 @@ class Ticket:
 
     __slots__ = ("action", "error", "future", "result", "size_bytes")
 
-    def __init__(self, action: Action[object], future: asyncio.Future[object]) -> None:
+    def __init__(self, action: Action[object], future: asyncio.Future[Any]) -> None:
         self.action = action
         self.future = future
         self.size_bytes = action.size_bytes

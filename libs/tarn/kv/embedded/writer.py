@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from queue import SimpleQueue
-from typing import TypeVar, cast
+from typing import TypeVar
 
 from tarn.aio.batcher import TickBatch
 from tarn.core.errors import Kind, Reason, TarnError
@@ -65,14 +65,15 @@ class Writer:
         """
         if self._closing:
             raise closed_error()
-        ticket = Ticket(action, self._loop.create_future())
+        future: asyncio.Future[ResultT] = self._loop.create_future()
+        ticket = Ticket(action, future)
         queued_bytes = self._queued_bytes + ticket.size_bytes
         if queued_bytes > self._limits.queue_bytes_max and self._queued_bytes:
             text = f"writes of {self._queued_bytes} bytes are already waiting; try again later"
             raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
         self._queued_bytes = queued_bytes
         self._batch.add(ticket)
-        return cast("asyncio.Future[ResultT]", ticket.future)
+        return future
 
     async def close(self) -> None:
         """Writes the queued actions, then ends the thread and closes its connection. Idempotent."""

@@ -19,6 +19,7 @@ from tarn.core.condition import ANY, UNCONDITIONAL, WriteCondition
 from tarn.core.entry import tombstone_of
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId, parse_path
+from tarn.core.refs import branch_to_write
 from tarn.objects.checksums import EMPTY_MD5
 from tarn.objects.writing import look_again
 from tarn_gateway.backend import Backend
@@ -33,7 +34,7 @@ from tarn_gateway.operations.conditional import (
     unknown_if_repeated,
 )
 from tarn_gateway.s3error import S3Error, from_tarn_error
-from tarn_gateway.s3request import S3Request, branch_to_write
+from tarn_gateway.s3request import S3Request
 
 __all__ = ["delete_object", "delete_objects"]
 

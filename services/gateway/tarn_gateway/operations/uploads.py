@@ -11,6 +11,7 @@ from tarn.core.entry import Checksum
 from tarn.core.entry_check import PARTS_MAX
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import BranchId
+from tarn.core.refs import branch_to_write
 from tarn.objects.checksums import Algorithm
 from tarn.objects.headers import NOTHING, with_headers
 from tarn.objects.uploads import abort_upload, begin_upload
@@ -25,7 +26,7 @@ from tarn_gateway.requests.object_headers import parse_object_headers
 from tarn_gateway.requests.query import url_encoding
 from tarn_gateway.requests.tagging import parse_tagging
 from tarn_gateway.s3error import S3Error
-from tarn_gateway.s3request import S3Request, branch_to_write
+from tarn_gateway.s3request import S3Request
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 
 __all__ = [

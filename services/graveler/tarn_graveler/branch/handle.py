@@ -150,8 +150,11 @@ class BranchHandle:
         Raises:
             TarnError: BRANCH_NOT_FOUND; OUTCOME_UNKNOWN instead of any error if `written`.
         """
-        with unknown_if(written):
+        try:
             return self._check(await self._branches.fresh(self.name)).branch
+        except TarnError:
+            with unknown_if(written):  # not around the read: each write makes one, and most succeed
+                raise
 
     async def compare_and_set(
         self,

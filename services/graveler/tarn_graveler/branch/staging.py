@@ -89,10 +89,13 @@ class Staging:
         key, private, event = path_key(path), self._private, self._events.put(origin)
         for attempt in range(TRIES):
             before = None if private is None else private.address_at(branch.staging, path)
-            with unknown_if(attempt > 0):
-                token = self._layers.partition(name, branch.staging)
+            try:
+                token = self._branches.staging_partition(name, branch)
                 group = Group(key, ((key, packed),), event.companions(path, packed))
                 await self._writes.submit(token.name, (token, group))
+            except TarnError:
+                with unknown_if(attempt > 0):
+                    raise
             fresh = await handle.fresh(written=True)
             if fresh.takes_writes_as(branch):
                 self._age.check(packed, written=True)

@@ -13,6 +13,7 @@ from tarn.core.ids import parse_path
 from tarn.core.levels import Feature
 from tarn.core.listing.pages import PageRequest
 from tarn.core.part_list import check_parts
+from tarn.core.refs import branch_to_write
 from tarn.gate.access import Access
 from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.rpc.wire.call import Call
@@ -29,7 +30,6 @@ from tarn_graveler.handlers.requests import (
 )
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.records.repositories import repository_not_found
-from tarn_graveler.refs.resolving import branch_to_write
 from tarn_proto.graveler.v1 import entry_service_pb2 as pb
 from tarn_proto.store.v1 import journal_pb2 as pb_journal
 

@@ -9,6 +9,7 @@ from tarn.core.erasure import ADDRESS_BYTES, ADDRESSES_MAX, check_plan_id
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.core.levels import Feature
+from tarn.core.refs import branch_to_write
 from tarn.gate.permits import Permit, RepositoryPermit
 from tarn.kv.namespace_records import Namespace
 from tarn.kv.records import Repository
@@ -16,7 +17,6 @@ from tarn_graveler.assembly import Graveler
 from tarn_graveler.compaction.discarding import Discarded, Discarding
 from tarn_graveler.handlers.requests import paging
 from tarn_graveler.records.branches import BranchName
-from tarn_graveler.refs.resolving import branch_to_write
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb
 
 __all__ = ["ErasureHandler"]

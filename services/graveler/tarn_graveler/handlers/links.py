@@ -11,6 +11,7 @@ from tarn.core.entry_check import check_template
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.core.levels import Feature
+from tarn.core.refs import branch_to_write
 from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.kv.records import Repository
 from tarn.rpc.wire.pagination import PageTokens
@@ -24,7 +25,6 @@ from tarn_graveler.handlers.requests import (
 )
 from tarn_graveler.handlers.uploads import admit_step, allow_step, life_to_note
 from tarn_graveler.records.branches import BranchName
-from tarn_graveler.refs.resolving import branch_to_write
 from tarn_graveler.uploads.links import WrittenObject, is_link
 from tarn_graveler.uploads.state import OpenUpload
 from tarn_proto.graveler.v1 import link_service_pb2 as pb

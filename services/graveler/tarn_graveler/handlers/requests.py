@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol, TypeVar
 
 from google.protobuf.message import Message
@@ -185,6 +185,16 @@ class RepositoryRules:
         if (kind := rule.kind) is not None:
             await self._settings.require(repository, rule.branch_of(request), kind, grant)
         return repository
+
+    def entered_until(self, rule: Rule, repository: Repository) -> float:
+        """See `tarn.gate.permits.RepositoryGate`."""
+        until = self._repositories.kept_until(repository.repository_id)
+        return until if rule.kind is None else min(until, self._settings.rules_until(repository))
+
+    def when_changed(self, tell: Callable[[], None]) -> None:
+        """See `tarn.gate.permits.RepositoryGate`."""
+        self._repositories.when_forgotten(tell)
+        self._settings.when_changed(tell)
 
 
 def require_features(features: FeatureGate, packed: bytes) -> None:

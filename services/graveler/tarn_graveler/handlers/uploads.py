@@ -23,6 +23,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
 from tarn.core.levels import Feature, FeatureGate
 from tarn.core.part_list import check_parts
+from tarn.core.refs import branch_to_write
 from tarn.gate.permits import Caller, RepositoryPermit
 from tarn.kv.port import OutcomeUnknownError
 from tarn.kv.records import Repository
@@ -37,7 +38,6 @@ from tarn_graveler.handlers.requests import (
 )
 from tarn_graveler.records.branches import BranchName
 from tarn_graveler.records.settings import RepositorySettings
-from tarn_graveler.refs.resolving import branch_to_write
 from tarn_graveler.uploads.daily_partitions import upload_not_found
 from tarn_graveler.uploads.state import NewUpload, OpenUpload
 from tarn_graveler.usage.admission import NOT_LIMITED, Admission

@@ -215,7 +215,8 @@ class Branches:
             TarnError: BRANCH_NOT_FOUND, also when its repository is being deleted.
         """
         if self.reads_at_once:
-            row = self._row(name)
+            known = self._known.get((name.repository.instance_uid, name.branch_id))
+            row = self._row(name) if known is None else self._rows(name, known)[0]
             (found,) = self._reads.at_once(row) or await self._reads.together(row)
         else:
             found = await self.begin_fresh(name)
@@ -231,16 +232,29 @@ class Branches:
         known = self._known.get((name.repository.instance_uid, name.branch_id))
         if known is None:
             return None
-        if known.rows is None:
-            keys = self._repositories.keys_of(name.repository)
-            known.rows = self._row(name), keys.token(name.branch_id, known.branch.staging)
-        record, token = known.rows
+        record, token = self._rows(name, known)
         wanted = record, (token, key)
         found, row = self._reads.at_once(*wanted) or await self._reads.together(*wanted)
         if found is None or found.value != known.value:
             return None
         known.read_at = self._clock.monotonic()
         return known.branch, row
+
+    def staging_partition(self, name: BranchName, branch: Branch) -> Partition:
+        """Returns the partition of the staging token of a record."""
+        known = self._known.get((name.repository.instance_uid, name.branch_id))
+        if known is not None and known.branch is branch:
+            return self._rows(name, known)[1]
+        return self._repositories.keys_of(name.repository).token(name.branch_id, branch.staging)
+
+    def _rows(self, name: BranchName, known: _Known) -> tuple[RowName, Partition]:
+        """Returns `_Known.rows`."""
+        rows = known.rows
+        if rows is None:
+            keys = self._repositories.keys_of(name.repository)
+            token = keys.token(name.branch_id, known.branch.staging)
+            rows = known.rows = self._row(name), token
+        return rows
 
     def _row(self, name: BranchName) -> RowName:
         keys = self._repositories.keys_of(name.repository)

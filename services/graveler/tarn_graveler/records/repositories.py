@@ -117,6 +117,7 @@ class Repositories:
         self._cached: TtlCache[str, Repository] = TtlCache(clock, _CACHED_MAX)
         self._keys_of: BoundedMap[str, RepositoryKeys] = BoundedMap(_CACHED_MAX)
         self.hits = self.misses = 0  # look-ups in `_cached`
+        self._when_forgotten: list[Callable[[], None]] = []
 
     def keys_of(self, repository: Repository) -> RepositoryKeys:
         """Returns the partitions of a repository."""
@@ -148,6 +149,16 @@ class Repositories:
     def forget(self, repository_id: str) -> None:
         """Drops a cached record that a caller found to be stale."""
         self._cached.pop(repository_id)
+        for tell in self._when_forgotten:
+            tell()
+
+    def when_forgotten(self, tell: Callable[[], None]) -> None:
+        """Has `tell` called each time that a cached record may be stale; not at the end of its time (`kept_until`)."""
+        self._when_forgotten.append(tell)
+
+    def kept_until(self, repository_id: str) -> float:
+        """Returns until when `get` returns the cached record, on the monotonic clock; a time of the past for none."""
+        return self._cached.end_of(repository_id)
 
     async def read(self, repository_id: RepositoryId, *, settle: bool = False) -> Repository:
         """Reads the current record, whether or not it is marked as deleted; `settle` as in `Kv.get_many`."""

@@ -57,6 +57,7 @@ class RepositorySettings:
         self._ids = ids
         # By repository instance.
         self._rules: TtlCache[str, Rules] = TtlCache(clock, _CACHED_MAX)
+        self._when_changed: list[Callable[[], None]] = []
 
     async def require(
         self, repository: Repository, branch_id: str, kind: ChangeKind, caller: Grant
@@ -96,8 +97,25 @@ class RepositorySettings:
         """Returns the settings, by a read that is sent now."""
         begin = self._clock.monotonic()
         settings = await self._register(repository).read()
-        self._rules.put(repository.instance_uid, settings.rules, begin + RULES_CACHE_SECONDS)
+        uid, rules = repository.instance_uid, settings.rules
+        if self._rules.get(uid) not in (None, rules):
+            self._tell()
+        self._rules.put(uid, rules, begin + RULES_CACHE_SECONDS)
         return settings
+
+    def when_changed(self, tell: Callable[[], None]) -> None:
+        """Has `tell` called each time that cached rules are found to differ; not at the end of their time
+        (`rules_until`)."""
+        self._when_changed.append(tell)
+
+    def rules_until(self, repository: Repository) -> float:
+        """Returns until when `require` judges writes by the cached rules, on the monotonic clock; a time of the past
+        without any."""
+        return self._rules.end_of(repository.instance_uid)
+
+    def _tell(self) -> None:
+        for tell in self._when_changed:
+            tell()
 
     def _register(self, repository: Repository) -> Register[Settings]:
         return Register(
@@ -139,6 +157,7 @@ class RepositorySettings:
             )
         finally:
             self._rules.pop(repository.instance_uid)
+            self._tell()
         return etag_of(repository, changed)
 
 

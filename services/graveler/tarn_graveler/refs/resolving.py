@@ -17,7 +17,7 @@ from tarn_graveler.records.commits import Commits
 from tarn_graveler.records.repositories import Repositories
 from tarn_graveler.refs.reflog import Reflog
 
-__all__ = ["OnCommit", "Refs", "branch_to_write"]
+__all__ = ["OnCommit", "Refs"]
 
 T = TypeVar("T")
 
@@ -32,19 +32,6 @@ class OnCommit:
 
     commit_id: CommitId
     is_kept: bool = False
-
-
-def branch_to_write(ref: str) -> BranchId:
-    """Returns the branch of a ref that is to be written to.
-
-    Raises:
-        TarnError: INVALID, REF_NOT_WRITABLE for a ref that cannot be a branch.
-    """
-    expression = parse_ref(ref)
-    if expression.committed or is_commit_id(expression.base):
-        text = f"{ref} is not a branch; only branches take writes"
-        raise TarnError(Kind.INVALID, Reason.REF_NOT_WRITABLE, text, ref=ref)
-    return BranchId(expression.base)
 
 
 class Refs:
