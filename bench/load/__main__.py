@@ -35,6 +35,7 @@ HERE = Path(__file__).parents[1]
 _TRIALS = HERE.parent / ".bench"
 _PEER = HERE / "results" / "lakefs.json"
 _BESIDE = HERE / "results" / "peer.md"
+_BULK = HERE / "results" / "bulk.md"
 _QUICK_LIMIT_S = 60
 _STOP_SECONDS = 75
 _TAIL_LINES = 40
@@ -91,8 +92,8 @@ def write_pages(results: Results, folder: Path) -> None:
     (folder / "plots").mkdir(parents=True, exist_ok=True)
     for name, picture in plots(rows, peer).items():
         (folder / "plots" / name).write_text(picture)
-    beside = _BESIDE.read_text() if _BESIDE.exists() else ""
-    (folder / "RESULTS.md").write_text(results_page("; ".join(machines), rows, peer, beside))
+    beside, bulk = (each.read_text() if each.exists() else "" for each in (_BESIDE, _BULK))
+    (folder / "RESULTS.md").write_text(results_page("; ".join(machines), rows, peer, beside, bulk))
     (folder / "DETAILS.md").write_text(render(rows, sections))
 
 

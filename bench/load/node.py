@@ -42,6 +42,7 @@ class Form:
         is_pinned: whether the server has core 0 to itself and everything else uses the other cores.
         cassandra: `host:port` of the nodes with the metadata; empty: the embedded store.
         compactor: whether a compactor runs, as it does by default. Without one, staged rows stay as a case made them.
+        settings: further variables of its environment.
     """
 
     durability: str = "os"
@@ -50,6 +51,7 @@ class Form:
     is_pinned: bool = False
     cassandra: tuple[str, ...] = ()
     compactor: bool = True
+    settings: tuple[tuple[str, str], ...] = field(default=(), repr=False)
 
     def __str__(self) -> str:
         store = ", metadata in Cassandra" if self.cassandra else ""
@@ -126,7 +128,7 @@ def running(folder: Path, form: Form) -> Iterator[Node]:
     command = [sys.executable, "-m", "tarn_cli", "up", "--data-dir", str(data), "--port", "0"]
     if form.cassandra:
         shape += ["--kv", f"cassandra://{','.join(form.cassandra)}"]
-    environment = _environment() | {"TARN_DURABILITY": form.durability}
+    environment = _environment() | {"TARN_DURABILITY": form.durability} | dict(form.settings)
     if not form.compactor:
         environment["TARN_COMPACTOR_ENABLED"] = "false"
     with log.open("ab") as output, pinned(form.server_cores):

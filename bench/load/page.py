@@ -94,7 +94,7 @@ Rows = Sequence[tuple[Origin, Row]]
 Peer = Mapping[str, Any]
 
 
-def results_page(machine: str, rows: Rows, peer: Peer, beside: str = "") -> str:
+def results_page(machine: str, rows: Rows, peer: Peer, beside: str = "", bulk: str = "") -> str:
     """Returns `RESULTS.md`: the tables, the plots of `plots`, and the sources of the figures.
 
     Args:
@@ -102,6 +102,7 @@ def results_page(machine: str, rows: Rows, peer: Peer, beside: str = "") -> str:
         rows: the last measurements.
         peer: figures of lakeFS, from another machine.
         beside: what `bench.peer` has written; empty: it was not run.
+        bulk: what `bench.bulk` has written; likewise.
     """
     met = [row.is_met for _, row in rows if row.is_met is not None]
     made = plots(rows, peer)
@@ -122,6 +123,11 @@ def results_page(machine: str, rows: Rows, peer: Peer, beside: str = "") -> str:
         *_pictures(made, "get.svg", "put.svg"),
         *_whole_table(rows, peer, made),
         *(("## Beside lakeFS, in one run", "", beside) if beside else ()),
+        *(
+            ("## Large bodies beside nginx, lakeFS and a store, in one run", "", bulk)
+            if bulk
+            else ()
+        ),
         *_peer_notes(peer),
     ]
     return "\n".join(parts)

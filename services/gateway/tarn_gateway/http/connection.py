@@ -108,7 +108,7 @@ class Connection(asyncio.BufferedProtocol):
         self._remote_addr = f"{peer[0]}:{peer[1]}" if isinstance(peer, tuple) else str(peer or "")
         self._secure = transport.get_extra_info("sslcontext") is not None
         self._writer = ResponseWriter(
-            self._transport, context.loop, context.limits.write_buffer_bytes
+            self._transport, context.loop, context.limits.write_buffer_bytes, context.patience
         )
         self._last_read = context.loop.time()
         self._task = self._spawn(self._run(self._writer))

@@ -13,6 +13,7 @@ from tarn.core.value import hot_value
 from tarn_gateway.http.admission import Admission, Admitted
 from tarn_gateway.http.body import BufferPool
 from tarn_gateway.http.limits import HttpLimits
+from tarn_gateway.http.patience import Patience
 from tarn_gateway.http.request import Request
 from tarn_gateway.http.response import Response
 from tarn_gateway.http.unsent import Sending
@@ -96,6 +97,7 @@ class ServerContext:
     """Shared by the connections of one server; belongs to one event loop.
 
     Attributes:
+        patience: of threads with clients that take a file.
         head_buffer: everything except bodies is received into this one buffer and is parsed or copied
             before the loop's tick ends, so idle connections need no memory for it.
         draining: whether each connection ends with its next answer, and no further one is taken.
@@ -123,6 +125,7 @@ class ServerContext:
         self.observer = observer
         self.loop = asyncio.get_running_loop()
         self.pool = BufferPool(limits.body_buffer_bytes, IDLE_BUFFERS_MAX, limits.body_buffers_max)
+        self.patience = Patience(limits.patient_threads_max, limits.patience_ms)
         self.head_buffer = bytearray(HEAD_BUFFER_BYTES)
         self.head_view = memoryview(self.head_buffer)
         self.draining = False

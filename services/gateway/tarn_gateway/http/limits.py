@@ -32,6 +32,8 @@ class HttpLimits:
         write_buffer_bytes: unsent bytes of one connection above which its handler waits.
         unsent_bytes_max: unsent bytes of all connections together, above which those end that have waited longest.
         unsent_patience_s: without progress of its client, before an answer may be ended for that; see `give_way`.
+        patient_threads_max: threads that wait at a time for a client to take more of a file.
+        patience_ms: of one such wait; beyond it, the event loop waits for the client.
         drain_bytes_max: an unread rest of a body up to this size is read and discarded to keep the
             connection; with a larger rest the connection closes.
         linger_s: how long a closing connection still discards incoming bytes, so that a reset does not
@@ -57,6 +59,8 @@ class HttpLimits:
     write_buffer_bytes: int = 512 * 1024
     unsent_bytes_max: int = 256 * 1024 * 1024
     unsent_patience_s: float = 5.0
+    patient_threads_max: int = 2
+    patience_ms: int = 3
     drain_bytes_max: int = 256 * 1024
     linger_s: float = 2.0
     tls_handshake_timeout_s: float = 15.0

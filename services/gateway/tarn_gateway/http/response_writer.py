@@ -7,6 +7,7 @@ from http import HTTPStatus
 from typing import Final
 
 from tarn.core.value import hot_value
+from tarn_gateway.http.patience import Patience
 from tarn_gateway.http.response import Response
 
 __all__ = ["ConnectionLostError", "Framing", "ResponseWriter", "frame", "render_head"]
@@ -25,6 +26,7 @@ class ResponseWriter:
         begun: whether anything was written since this was last set to False.
         full: whether too many bytes are unsent: then `drain` waits.
         lost: whether the connection is lost; writing then raises.
+        patience: of the server's threads with clients that take a file.
         waiting_since: loop time at which a wait began, None without a wait.
     """
 
@@ -35,14 +37,20 @@ class ResponseWriter:
         "full",
         "high_bytes",
         "lost",
+        "patience",
         "transport",
         "waiting_since",
     )
 
     def __init__(
-        self, transport: asyncio.Transport, loop: asyncio.AbstractEventLoop, high_bytes: int
+        self,
+        transport: asyncio.Transport,
+        loop: asyncio.AbstractEventLoop,
+        high_bytes: int,
+        patience: Patience,
     ) -> None:
         self.transport = transport
+        self.patience = patience
         self.begun = False
         self.lost = False
         self.waiting_since: float | None = None

@@ -10,6 +10,7 @@ from typing import BinaryIO, Final, TypeVar
 
 from tarn.aio.thread_work import finish_work
 from tarn.block.port import FileSlice
+from tarn_gateway.http.patience import Patience
 from tarn_gateway.http.response import Response
 from tarn_gateway.http.response_writer import ConnectionLostError, ResponseWriter
 
@@ -20,8 +21,10 @@ _T = TypeVar("_T")
 ONE_WRITE_BYTES: Final = 64 * 1024
 """Bodies up to this size are copied after their head, so that one write sends both."""
 FILE_CHUNK_BYTES: Final = 256 * 1024
-SENDFILE_BYTES: Final = 4 * 1024 * 1024
+SENDFILE_BYTES: Final = 8 * 1024 * 1024
 """Most bytes of one turn of a thread, of whom there are few for all clients."""
+WAITS_MAX: Final = 16
+"""Waits of one turn: with `Patience.wait_ms` they bound its time."""
 _GONE: Final = frozenset({errno.EPIPE, errno.ECONNRESET, errno.ENOTCONN})
 
 
@@ -182,23 +185,29 @@ async def _read_by_thread(work: asyncio.Future[_T]) -> _T:
     return await finish_work(work, on_lost_error=tell)
 
 
-def _sendfile_piece(target: int, source: int, offset: int, count: int) -> tuple[int, bool]:
+def _sendfile_piece(
+    target: int, source: int, offset: int, count: int, patience: Patience
+) -> tuple[int, bool]:
     """Sends until the socket takes no more; returns the bytes sent, and whether it takes no more now. Otherwise fewer
-    bytes than `count` are the end of the file.
+    bytes than `count` are the end of the file. Waits a moment for a client that reads quickly.
 
     Raises:
         ConnectionLostError: the client has disconnected.
         OSError: the file cannot be read.
     """
-    sent = 0
+    sent = waits = 0
     try:
         while sent < count:
-            more = os.sendfile(target, source, offset + sent, count - sent)
+            try:
+                more = os.sendfile(target, source, offset + sent, count - sent)
+            except BlockingIOError:
+                waits += 1
+                if waits > WAITS_MAX or not patience.wait(target):
+                    return sent, True
+                continue
             if not more:
                 break
             sent += more
-    except BlockingIOError:
-        return sent, True
     except OSError as error:
         if error.errno in _GONE:
             raise ConnectionLostError from None
@@ -221,7 +230,13 @@ async def _sendfile(writer: ResponseWriter, body: FileSlice) -> None:
             size = min(SENDFILE_BYTES, body.count - sent)
             count, is_full = await _read_by_thread(
                 loop.run_in_executor(
-                    None, _sendfile_piece, target, body.file.fileno(), body.offset + sent, size
+                    None,
+                    _sendfile_piece,
+                    target,
+                    body.file.fileno(),
+                    body.offset + sent,
+                    size,
+                    writer.patience,
                 )
             )
             if writer.lost:
