@@ -58,7 +58,8 @@ class Objects:
         self._client = client
         self._world = client.world
         self._random = client.random
-        self._mine = [1]
+        # Of a rebuilt store, value 1 is one of the lost store, whose block a collection may have taken.
+        self._mine = [] if self._world.is_second else [1]
         self._seen: list[int] = []
         self._homes: dict[int, str] = {}
         self._copies: set[int] = set()
@@ -79,7 +80,7 @@ class Objects:
             return value
         value = await self._world.values.new(like)
         if not conditional and like is None:
-            if self._random.random() < _SAME_RATE:
+            if self._mine and self._random.random() < _SAME_RATE:
                 old = self._random.choice(self._mine)
                 # The first value of a run may be an upload's, whose ETag no PUT gives.
                 value = old if self._world.values.may_be_equal(old) else value

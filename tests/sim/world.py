@@ -318,6 +318,7 @@ class World:
         self.has_faults = False
         # Of a store that is lost, and of the one that is rebuilt (`tests.sim.rebuilding`).
         self.is_lost = False
+        self.is_second = before is not None
         self.life = ""
 
     def make_store(self) -> None:
