@@ -202,9 +202,13 @@ class MeteredBlocks:
         self._calls.read_bytes.value += len(found)
         return found
 
-    async def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes]:
+    async def stream(
+        self, key: BlockKey, start: int, length: int
+    ) -> AsyncIterator[bytes | memoryview]:
         """See `BlockStore.stream`."""
-        chunks = cast("AsyncGenerator[bytes, None]", self._blocks.stream(key, start, length))
+        chunks = cast(
+            "AsyncGenerator[bytes | memoryview, None]", self._blocks.stream(key, start, length)
+        )
         async with aclosing(chunks):
             while True:
                 try:

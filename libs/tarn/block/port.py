@@ -233,7 +233,7 @@ class BlockStore(Protocol):
         """
         ...
 
-    def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes]:
+    def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes | memoryview]:
         """Yields the same bytes in chunks of at most `CHUNK_BYTES`. The first chunk raises
         `BlockNotFoundError` if the block does not exist. A block that ends early raises CORRUPT."""
         ...
@@ -268,7 +268,7 @@ class ReadBlocks(Protocol):
         """See `BlockStore.read`."""
         ...
 
-    def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes]:
+    def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes | memoryview]:
         """See `BlockStore.stream`."""
         ...
 

@@ -94,7 +94,7 @@ class Reads:
         await self._take()
         return await self._blocks.stat(key)
 
-    async def stream(self, key: BlockKey, length: int) -> AsyncIterator[bytes]:
+    async def stream(self, key: BlockKey, length: int) -> AsyncIterator[bytes | memoryview]:
         """Streams a block's bytes in one request."""
         await self._take()
         async for chunk in self._blocks.stream(key, 0, length):

@@ -165,7 +165,9 @@ async def _read(blocks: BlockStore, key: BlockKey, start: int, length: int) -> b
     return body
 
 
-async def _begun(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes | memoryview]:
+async def _begun(
+    chunks: AsyncIterator[bytes | memoryview],
+) -> AsyncIterator[bytes | memoryview]:
     """Yields the same chunks, with the first one prefetched: a missing block is detected before the answer begins."""
     first = await anext(chunks)
 
@@ -220,7 +222,7 @@ async def digest_block(
 
 async def _chunks(
     blocks: BlockStore, key: BlockKey, start: int, length: int
-) -> AsyncIterator[bytes]:
+) -> AsyncIterator[bytes | memoryview]:
     if not length:
         return
     try:

@@ -67,7 +67,7 @@ class BlockLink:
         """See `BlockStore.open_replace`."""
         return await self._blocks.open_replace(key)
 
-    def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes]:
+    def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes | memoryview]:
         """See `BlockStore.stream`."""
         return self._blocks.stream(key, start, length)
 

@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import hashlib
 import random
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Final, TypeVar
 
 from tarn.aio.parallel import for_each
+from tarn.aio.task_set import TaskSet
 from tarn.block.keys import METADATA_PREFIX
 from tarn.block.port import BlockExistsError, BlockKey, PresignedWrite
+from tarn.block.s3.ahead import Ahead
 from tarn.block.s3.faults import CallError, Failure, refused
 from tarn.block.s3.names import ObjectKey
 from tarn.block.s3.retrying import Retrying
@@ -36,7 +39,7 @@ T = TypeVar("T")
 _WINDOW_BYTES_MAX: Final = 8 << 20
 _WINDOW_BYTES_MIN: Final = 256 << 10
 _WINDOWS_BYTES: Final = 256 << 20
-"""Bound on the memory of all streams of a process: with more streams, each has a smaller window."""
+"""Bound on the memory of all streams of a process: with more streams, each has smaller windows."""
 
 
 _CONDITION: Final = (("If-None-Match", "*"),)
@@ -83,6 +86,7 @@ class Objects:
         self._abilities = abilities
         self._chance = chance
         self._streams = 0
+        self.tasks = TaskSet()
 
     @property
     def binds_writes(self) -> bool:
@@ -133,27 +137,50 @@ class Objects:
         return await self._run(f"read {at}", attempt)
 
     async def windows(
-        self, at: ObjectKey, start: int, end: int | None
-    ) -> AsyncIterator[memoryview]:
+        self, at: ObjectKey, start: int, end: int | None, *, first_bytes: int = _WINDOW_BYTES_MAX
+    ) -> AsyncGenerator[memoryview, None]:
         """Yields the bytes up to `end`, or the object's end, in pieces that may be large. Yields nothing if
-        the object does not exist. No request is open while the caller works, so a slow client occupies
-        neither a request nor a connection."""
+        the object does not exist.
+
+        The next window is fetched while the caller works. It is fetched whole, whether or not the caller continues,
+        so a slow client occupies neither a request nor a connection.
+
+        Args:
+            at: the object.
+            start: first byte.
+            end: behind the last byte; None: of the object.
+            first_bytes: of the first window at most, so that an answer begins soon.
+        """
         self._streams += 1
+        ahead: Ahead[tuple[memoryview, int] | None] | None = None
+        size = min(self._window_bytes(), first_bytes)
         try:
             while end is None or start < end:
-                size = min(
-                    max(_WINDOWS_BYTES // self._streams, _WINDOW_BYTES_MIN), _WINDOW_BYTES_MAX
-                )
-                stop = start + size if end is None else min(start + size, end)
-                found = await self.window(at, start, stop)
+                if ahead is None:
+                    stop = start + size if end is None else min(start + size, end)
+                    found = await self.window(at, start, stop)
+                else:
+                    found, ahead = await ahead.result(), None
                 if found is None or not found[0]:
                     return
-                yield found[0]
                 start += len(found[0])
-                if start >= found[1]:
+                last = found[1] if end is None else min(end, found[1])
+                size = self._window_bytes()
+                if start < last and size > _WINDOW_BYTES_MIN:
+                    stop = min(start + size, last)
+                    ahead = Ahead(self.tasks, partial(self.window, at, start, stop))
+                yield found[0]
+                if start >= last:
                     return
         finally:
             self._streams -= 1
+            if ahead is not None:
+                await ahead.cancel()
+
+    def _window_bytes(self) -> int:
+        """Returns the size of a window. A stream holds two, its caller's and the next, unless they are the smallest."""
+        share = _WINDOWS_BYTES // self._streams // 2
+        return min(max(share, _WINDOW_BYTES_MIN), _WINDOW_BYTES_MAX)
 
     async def page(
         self, bucket: str, prefix: str, after: str, limit: int

@@ -23,8 +23,8 @@ class S3Limits:
     Attributes:
         part_bytes: bodies up to this size are put in one request; larger ones in parts of this size.
         requests: maximum number of concurrent requests.
-        large_writes: maximum number of concurrent writes of bodies larger than a chunk; each holds one
-            part in memory.
+        large_writes: maximum number of concurrent writes of bodies larger than a chunk, and of the parts that they
+            all hold in memory; each holds one to three.
         attempts: attempts of one request, including the first.
         attempt_seconds: time limit of one attempt.
         deadline_seconds: time limit of all attempts, including the pauses between them.

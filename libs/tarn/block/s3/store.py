@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import aclosing
 from typing import Final
 
 from tarn.aio.close_guard import CloseGuard
@@ -119,26 +120,29 @@ class S3BlockStore:
         at = object_key_of(namespace_of(key.namespace), key.path)
         with self._guard:
             end = None if length is None else start + length
-            pieces = [bytes(piece) async for piece in self._objects.windows(at, start, end)]
+            pieces = [piece async for piece in self._objects.windows(at, start, end)]
             if not pieces and await self._objects.find(at) is None:
                 raise BlockNotFoundError(key)
-        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+        return b"".join(pieces)
 
-    async def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes]:
+    async def stream(
+        self, key: BlockKey, start: int, length: int
+    ) -> AsyncIterator[bytes | memoryview]:
         """See `BlockStore.stream`."""
         check_span(start, length)
         at = object_key_of(namespace_of(key.namespace), key.path)
         end = start + length
         done = start
-        windows = self._objects.windows(at, start, end)
-        while True:
-            with self._guard:
-                piece = await anext(windows, None)
-            if piece is None:
-                break
-            for begin in range(0, len(piece), CHUNK_BYTES):
-                yield bytes(piece[begin : begin + CHUNK_BYTES])
-            done += len(piece)
+        windows = self._objects.windows(at, start, end, first_bytes=CHUNK_BYTES)
+        async with aclosing(windows):
+            while True:
+                with self._guard:
+                    piece = await anext(windows, None)
+                if piece is None:
+                    break
+                for begin in range(0, len(piece), CHUNK_BYTES):
+                    yield piece[begin : begin + CHUNK_BYTES]
+                done += len(piece)
         if done < end or not length:
             info = await self.stat(key)
             if info.size < end:
@@ -286,4 +290,5 @@ class S3BlockStore:
     async def close(self) -> None:
         """See `BlockStore.close`."""
         await self._guard.close()
+        await self._objects.tasks.close()
         await self._wire.close()

@@ -36,7 +36,7 @@ class WatchedBlocks:
         await self._hook(f"read {key.path}")
         return await self._blocks.read(key, start, length)
 
-    def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes]:
+    def stream(self, key: BlockKey, start: int, length: int) -> AsyncIterator[bytes | memoryview]:
         return self._blocks.stream(key, start, length)
 
     async def stat(self, key: BlockKey) -> BlockInfo:
