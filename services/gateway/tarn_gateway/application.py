@@ -79,7 +79,7 @@ class GatewayApplication:
         audit: AuditLog | None = None,
     ) -> None:
         meters = meters or Meters()
-        self._settings, self._tls, self._listens = settings, tls, listens
+        self._settings, self._tls, self._listens, self._port = settings, tls, listens, 0
         bounds = settings.bounds
         repositories = RepositoryCache(graveler, clock)
         repositories.register(meters)
@@ -102,9 +102,8 @@ class GatewayApplication:
         )
         meters.sample("gateway.document_memory", lambda: backend.documents.budget.held)
         self.rates = RateLimits(graveler, calls, clock, gateways=settings.gateways)
-        self.request_counts: RequestCounts | None = None
-        if settings.reports_requests:
-            self.request_counts = RequestCounts(meters, graveler, calls, clock, ids)
+        counts = RequestCounts(meters, graveler, calls, clock, ids)
+        self.request_counts = counts if settings.reports_requests else None
         self._tasks = TaskSet()
         traces = Traces(
             access_log=settings.access_log,
@@ -134,7 +133,6 @@ class GatewayApplication:
             on_head_error=head_refusal,
         )
         self._meters = meters
-        self._port = 0
 
     @property
     def port(self) -> int:

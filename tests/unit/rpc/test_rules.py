@@ -134,6 +134,7 @@ def test_rpcs_without_side_effects_need_no_write_permission() -> None:
         Action.WRITE_USERS,
         Action.WRITE_QUOTAS,
         Action.MANAGE_SESSIONS,
+        Action.REPORT_REQUESTS,
     }
     assert [rule.name for rule in RULES if rule.read_only and rule.action in writing] == [
         "SessionKeyService.ListSessionKeys",  # one action for all that is about sessions
