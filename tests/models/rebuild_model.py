@@ -166,7 +166,7 @@ def sweep(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
         for value in lake.written - lake.deleted - named:
             pc = "pass" if rules.has("file before") else "again"
             # What is marked was old.
-            after = lake._replace(young=lake.young - {value})
+            after = lake._replace(young=lake.young - {value}, marked=lake.marked | {value})
             yield f"marks {value}", after, me._replace(pc=pc, value=value)
     elif me.pc == "pass":
         yield from _begin_pass(lake, me)
@@ -379,7 +379,7 @@ def _begin_rebuilt(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[
         return
     epoch = Epoch(number, me.store, me.number, me.value, me.contents)
     after = lake.with_epoch(epoch)
-    pc = "list" if rules.has("list again") else "renew"
+    pc = "list" if rules.has("list again") else "quarantine"
     if not rules.has("opens last"):
         pc = "end"
         row = EpochRow(number, me.number, has_begun=True)
@@ -396,16 +396,28 @@ def _look_at_bucket(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator
         epoch = lake.epoch(at)
         assert epoch is not None
         if epoch.files == me.files:
-            pc = "renew" if rules.has("listings again") else "open"
-            yield f"finds the same files in epoch {at}", lake, me._replace(pc=pc)
+            yield f"finds the same files in epoch {at}", lake, me._replace(pc="quarantine")
         else:
             yield f"finds other files in epoch {at}, and does not open", lake, me.ends()
+    elif me.pc == "quarantine":
+        pc = "look" if listing not in lake.marked else "renew"
+        yield "looks into the quarantines", lake, me._replace(pc=pc)
     elif me.pc == "renew":
-        yield "writes its listing again", _built(lake, listing), me._replace(pc="wait")
+        after = lake
+        if rules.has("listings again"):
+            if listing in lake.deleted:
+                yield "finds its listing gone, and does not open", lake, me.ends()
+                return
+            after = _built(lake, listing)
+        pc = "wait" if rules.has("listings wait") else "open"
+        yield "writes its listing again", after, me._replace(pc=pc)
+    elif me.pc == "wait":
+        if listing not in lake.sent:
+            yield "has waited", lake, me._replace(pc="look")
     elif listing in lake.deleted:
         yield "finds its listing gone, and does not open", lake, me.ends()
-    elif listing not in lake.sent:
-        yield "has waited, and finds its listing", lake, me._replace(pc="open")
+    else:
+        yield "finds its listing", lake, me._replace(pc="open")
 
 
 def _open(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
@@ -520,6 +532,7 @@ MISSED_BY: dict[str, tuple[Scenario, str]] = {
     "list again": (_DELETES, "lost"),
     "newest's files": (_TWICE, "lost"),
     "listings again": (("drained", "sweep 0", "rebuild", "rebuild"), "dangling"),
+    "listings wait": (("drained", "sweep 0", "rebuild", "rebuild"), "dangling"),
     "opens last": (_DELETES, "dangling"),
     "held": (_REBUILT_DELETES, "dangling"),
     "release is an event": (_REBUILT_DELETES, "dangling"),

@@ -50,7 +50,8 @@ REBUILD_GUARDS = {
     "file before": "blocks are deleted only if what ended their references is in a file",
     "list again": "a rebuild lists the files again after it has begun its epoch, and opens only if there are no others",
     "newest's files": "these are the files of the epoch that was the newest as it began, also if it read another one",
-    "listings again": "then it writes its listings again, and opens only if no sweep has deleted them a while later",
+    "listings again": "then it writes those of its listings again that a sweep has marked, which makes them young",
+    "listings wait": "and waits until no deletion that looked before can be under way, and opens only if all are there",
     "opens last": "the rebuilt store opens after its epoch has begun",
     # The rebuilt store.
     "held": "the collections of a rebuilt store are held until a person releases them",
@@ -129,6 +130,7 @@ class LakeState(NamedTuple):
         written: blocks: all writes, and below 0 listings.
         deleted: those that were deleted.
         young: listings that were written again since a sweep has marked them.
+        marked: listings that a sweep has marked: its quarantine, in the bucket, names them.
         sent: listings that a sweep has found old, and is about to delete. It does so within seconds, or not at all
             (`tarn.collection.deleting`).
         shown: contents that some store had.
@@ -142,6 +144,7 @@ class LakeState(NamedTuple):
     written: frozenset[int] = frozenset()
     deleted: frozenset[int] = frozenset()
     young: frozenset[int] = frozenset()
+    marked: frozenset[int] = frozenset()
     sent: frozenset[int] = frozenset()
     shown: frozenset[Contents] = frozenset()
     due: frozenset[int] = frozenset()

@@ -56,6 +56,16 @@ REACHED: dict[str, tuple[Scenario, Callable[[LakeState], bool]]] = {
             opened(lake) == {2} and lake.stores[1].contents == (1,) and lake.deleted == {1}
         ),
     ),
+    "a sweep has marked a listing, which is written again, and the rebuild opens": (
+        ("drained", "sweep 0", "rebuild", "rebuild"),
+        lambda lake: (
+            opened(lake) == {2} and -1 in lake.marked & lake.young and -1 not in lake.deleted
+        ),
+    ),
+    "a sweep has deleted a listing, and the rebuild does not open; the next one does": (
+        ("drained", "sweep 0", "rebuild", "rebuild", "rebuild"),
+        lambda lake: opened(lake) == {3} and -1 in lake.marked,
+    ),
     "a forgotten process writes its file too late, and deletes nothing": (
         ("drained", "put 0", "sweep 0", "rebuild"),
         lambda lake: opened(lake) == {1} and bool(lake.epochs[0].files) and not lake.deleted,

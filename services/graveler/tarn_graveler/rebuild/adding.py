@@ -21,6 +21,7 @@ from tarn.kv.port import Kv, Partition, Row
 from tarn.kv.records import Repository
 from tarn.kv.register import require_written
 from tarn_graveler.journal.epochs import Epochs, JournalPlace
+from tarn_graveler.rebuild.listings import require_listings
 from tarn_graveler.rebuild.report import RepositoryReport
 from tarn_graveler.rebuild.repository import Rebuilder, RebuiltRepository
 from tarn_graveler.rebuild.rows import write_rows
@@ -93,6 +94,7 @@ async def _filled(tools: Rebuilder, store: Kv, repository: Repository) -> Rebuil
     epochs = Epochs(store, tools.keys, tools.blocks, tools.clock, tools.ids)
     place = JournalPlace(keys.root, repository.storage_namespace)
     await epochs.begin(place, rebuilt.source)
+    await require_listings(tools.blocks, place.namespace, rebuilt.blocks, tools.clock)
     return rebuilt
 
 

@@ -13,9 +13,17 @@ from tarn.core.clock import IdSource
 from tarn.core.levels import LEVEL_MAX, StoreLevel
 from tarn.kv.fence import read_fence
 from tarn.kv.port import ListingKv
-from tarn.snapshot.store import OpenStore, StoreSource, TransferOptions, check_empty, fill
+from tarn.snapshot.store import (
+    OpenStore,
+    StoreSource,
+    TransferOptions,
+    TransferProgress,
+    check_empty,
+    fill,
+)
 from tarn_graveler.journal.epochs import Epochs
 from tarn_graveler.rebuild.installation import RebuiltStore, rebuild_installation
+from tarn_graveler.rebuild.listings import require_listings
 from tarn_graveler.rebuild.report import RebuildReport
 from tarn_graveler.rebuild.repository import Rebuilder
 
@@ -45,8 +53,8 @@ async def fill_installation(
 
     Raises:
         TarnError: as `rebuild_installation`, before anything was written. As `tarn.snapshot.store.fill`.
-            FAILED_PRECONDITION: another store continues the journal meanwhile, or has written files; the target stays
-            closed.
+            FAILED_PRECONDITION: another store continues the journal meanwhile, or has written files or deleted
+            listings; the target stays closed.
     """
     fence, _ = await read_fence(target.kv, target.installation_id)
     if fence is None:  # before the work; `fill` looks again
@@ -57,6 +65,11 @@ async def fill_installation(
         epochs = Epochs(kv, tools.keys, tools.blocks, options.clock, ids)
         for place, source in rebuilt.places:
             await epochs.begin(place, source)
+        for namespace, paths in rebuilt.blocks.items():
+            await require_listings(tools.blocks, namespace, paths, options.clock, show)
+
+    def show(passed: int, total: int) -> None:
+        options.report(TransferProgress("waiting for deletions of the lost store", passed, total))
 
     done = await fill(
         StoreSource(made, target.installation_id),

@@ -41,10 +41,13 @@ class RebuiltStore:
     Attributes:
         report: for people.
         places: the journals that go on, each with what was read.
+        blocks: by namespace, the files of listings that must be there when the store opens
+            (`tarn_graveler.rebuild.listings`).
     """
 
     report: RebuildReport = field(default_factory=RebuildReport)
     places: list[tuple[JournalPlace, JournalSource]] = field(default_factory=list)
+    blocks: dict[str, frozenset[str]] = field(default_factory=dict)
 
 
 async def rebuild_installation(tools: Rebuilder, journal_namespace: str) -> RebuiltStore:
@@ -185,6 +188,7 @@ class _Work:
             return
         self.report.repositories.append(done.report)
         self.result.places.append((JournalPlace(keys.root, namespace), done.source))
+        self.result.blocks[namespace] = done.blocks
         self._tell_views(name, done)
         self.looks |= done.looks
         self.newest_us = max(self.newest_us, done.newest_us)

@@ -45,6 +45,7 @@ from tarn.snapshot.installation.looks import Looks, looks_of
 from tarn.snapshot.installation.repository import collection_at_rest
 from tarn_graveler.branch.building import BuildOrder, build_layers
 from tarn_graveler.rebuild.commits import KnownCommits, rebuild_commits
+from tarn_graveler.rebuild.listings import built_blocks
 from tarn_graveler.rebuild.lost_branches import LostBranches
 from tarn_graveler.rebuild.report import RepositoryReport
 from tarn_graveler.rebuild.rows import write_rows
@@ -74,6 +75,7 @@ class RebuiltRepository:
         looks: that its records need in the drop list (`tarn.snapshot.installation.looks`).
         newest_us: when a head last changed, as far as the records tell; Unix microseconds.
         lost_branches: those whose records cannot be read.
+        blocks: paths of the files of listings that no commit has (`tarn_graveler.rebuild.listings`).
     """
 
     report: RepositoryReport
@@ -81,6 +83,7 @@ class RebuiltRepository:
     looks: Looks = field(default_factory=dict)
     newest_us: int = 0
     lost_branches: frozenset[BranchId] = frozenset()
+    blocks: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,7 +170,8 @@ class _Work:
         self.report.branches = len(self.branches)
         looks = looks_of(self.keys, self.repository.repository_id, self.branches, self.with_reflog)
         newest_us = max((each.head_time_us for each in self.branches.values()), default=0)
-        return RebuiltRepository(self.report, source, looks, newest_us, frozenset(self.lost.why))
+        lost, blocks = frozenset(self.lost.why), await self._built_blocks()
+        return RebuiltRepository(self.report, source, looks, newest_us, lost, blocks)
 
     # ---- records
 
@@ -372,6 +376,15 @@ class _Work:
             compaction_start_time_us=0,
             pins=(),
         )
+
+    async def _built_blocks(self) -> frozenset[str]:
+        listings = [
+            (each.compacted_metarange_id, await self.known.listing_of(each.commit_id))
+            for each in self.branches.values()
+            if each.compacted_metarange_id is not None
+        ]
+        namespace = self.repository.storage_namespace
+        return await built_blocks(self.tools.committed, namespace, listings)
 
     async def _layer(self, rows: Iterator[StagedRows]) -> AsyncIterator[pa.RecordBatch]:
         for each in rows:
