@@ -111,7 +111,8 @@ def check_entry(packed: bytes) -> tuple[int, str]:
     Raises:
         TarnError: INVALID_ARGUMENT with the field and its limit; METADATA_TOO_LARGE.
     """
-    _check_length(packed, ENTRY_BYTES_MAX)
+    if not HEAD_BYTES <= len(packed) <= ENTRY_BYTES_MAX:
+        _check_length(packed, ENTRY_BYTES_MAX)  # raises
     flags, size, mtime_us, address = _check_head(packed)
     if flags:
         _refuse_flags(flags)

@@ -36,6 +36,9 @@ class RepositoryCache:
     """A small cache over `GravelerClient.get_repository`.
 
     Absence is not cached: a repository can be used as soon as it is created.
+
+    Attributes:
+        kept: returns a repository that is in the cache, without the context of a call; None for any other.
     """
 
     def __init__(self, graveler: GravelerClient, clock: Clock, *, ttl_s: float = _TTL_S) -> None:
@@ -43,11 +46,14 @@ class RepositoryCache:
         self._clock = clock
         self._ttl_s = ttl_s
         self._repositories: TtlCache[str, CachedRepository] = TtlCache(clock, _REPOSITORIES_MAX)
-        self._hits = self._misses = 0
+        self._misses = 0
+        self.kept = self._repositories.get
 
     def register(self, meters: Meters) -> None:
         """Registers the counts of look-ups."""
-        meters.sample("cache.lookups", lambda: self._hits, cache="repository", outcome="hit")
+        meters.sample(
+            "cache.lookups", lambda: self._repositories.hits, cache="repository", outcome="hit"
+        )
         meters.sample("cache.lookups", lambda: self._misses, cache="repository", outcome="miss")
 
     async def get(self, call: Call, repository_id: str) -> CachedRepository:
@@ -61,13 +67,6 @@ class RepositoryCache:
             return kept
         self._misses += 1
         return await self.fresh(call, repository_id)
-
-    def kept(self, repository_id: str) -> CachedRepository | None:
-        """Returns a repository that is in the cache, without the context of a call; None for any other."""
-        kept = self._repositories.get(repository_id)
-        if kept is not None:
-            self._hits += 1
-        return kept
 
     async def refuse_unknown(self, call: Call, repository_id: str) -> None:
         """Raises TarnError REPOSITORY_NOT_FOUND if there is no such repository. Whoever may not read it is not told,

@@ -26,6 +26,7 @@ from tarn.core.access.actions import (
 )
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.refs import branch_to_write
 from tarn.gate.access import Access
 from tarn.rpc.wire.call import Call
 from tarn_gateway.bodies.form import PostForm
@@ -233,7 +234,8 @@ def _key(request: S3Request) -> str:
     target = request.ref_path
     assert target is not None, "the router gives operations on keys a key"
     if request.operation.action is _WRITE:
-        return object_resource(request.repository, request.branch, target.path)
+        branch = branch_to_write(target.ref)
+        return object_resource(request.repository, branch, target.path)
     return ref_object_resource(request.repository, readable_ref(target.ref), target.path)
 
 

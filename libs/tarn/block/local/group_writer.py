@@ -18,7 +18,7 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -114,10 +114,10 @@ class GroupWriter:
         self._thread = threading.Thread(target=self._run, name="tarn-block-commit", daemon=True)
         self._thread.start()
 
-    async def insert(self, namespace: int, path: str, file: str, body: bytes) -> bool:
-        """Adds a small body; returns False if a small or a large block has the path. `file` is the path of
+    def insert(self, namespace: int, path: str, file: str, body: bytes) -> Awaitable[int]:
+        """Adds a small body; the answer is 0 if a small or a large block has the path. `file` is the path of
         such a large block, relative to the root."""
-        return bool(await self._ask(_Insert(namespace, path, file, body)))
+        return self._ask(_Insert(namespace, path, file, body), len(body))
 
     async def place(self, namespace: int, path: str, link: Callable[[], None]) -> bool:
         """Calls `link` under the lock; returns False if a small or a large block has the path.
@@ -144,8 +144,12 @@ class GroupWriter:
         # The thread sends the end before it is over: the report of a defect (`threading.excepthook`) comes after.
         await asyncio.to_thread(self._thread.join)
 
-    async def _ask(self, request: _Request) -> int:
-        self._hold(_size_bytes(request))
+    async def _ask(self, request: _Request, size_bytes: int = 0) -> int:
+        """Queues a request, and returns its outcome; `size_bytes` is that of `_size_bytes`."""
+        requests, total = self.held_requests + 1, self.held_bytes + size_bytes
+        if self.held_requests and (requests > HELD_REQUESTS_MAX or total > HELD_BYTES_MAX):
+            raise _full(self.held_requests, self.held_bytes)
+        self.held_requests, self.held_bytes = requests, total
         done: asyncio.Future[int] = self._loop.create_future()
         with self._guard:
             is_open = self._open
@@ -163,12 +167,6 @@ class GroupWriter:
             if withdrawn is not None:  # otherwise the thread has it, and `_settle` releases it
                 self._release(withdrawn)
             raise
-
-    def _hold(self, size_bytes: int) -> None:
-        requests, total = self.held_requests + 1, self.held_bytes + size_bytes
-        if self.held_requests and (requests > HELD_REQUESTS_MAX or total > HELD_BYTES_MAX):
-            raise _full(self.held_requests, self.held_bytes)
-        self.held_requests, self.held_bytes = requests, total
 
     def _release(self, request: _Request) -> None:
         self.held_requests -= 1

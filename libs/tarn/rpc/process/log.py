@@ -168,9 +168,13 @@ class _Stamp:
         self._clock = SystemClock()
 
     def __call__(self, _logger: WrappedLogger, _method: str, event: EventDict) -> EventDict:
-        seconds, micros = divmod(self._clock.now_us(), 1_000_000)
-        event["timestamp"] = f"{_second(seconds)}.{micros:06d}Z"
+        event["timestamp"] = self.text()
         return event
+
+    def text(self) -> str:
+        """Returns the time of now."""
+        seconds, micros = divmod(self._clock.now_us(), 1_000_000)
+        return f"{_second(seconds)}.{micros:06d}Z"
 
 
 class _JsonLine:
@@ -196,7 +200,8 @@ class _JsonLine:
         if request_id := REQUEST_ID.get():
             event.setdefault("request_id", request_id)
         event["level"] = method
-        return _json_of_plain(self._stamp(logger, method, event))
+        event["timestamp"] = self._stamp.text()
+        return _json_of_plain(event)
 
     def step_by_step(self, logger: WrappedLogger, method: str, event: EventDict) -> str:
         """Renders any line: each processor in its turn."""

@@ -340,7 +340,11 @@ class Connection(asyncio.BufferedProtocol):
         """One exchange; returns whether the connection may serve another."""
         try:
             sent = await self._exchange(writer, request)
-            return await self._finish(writer, request, keep=sent.keep)
+            if writer.lost or writer.transport.is_closing():
+                return False
+            if request.body.complete:
+                return sent.keep
+            return await self._drop_rest(writer, request, keep=sent.keep)
         finally:
             self._body = None
             request.body.release()
@@ -381,73 +385,58 @@ class Connection(asyncio.BufferedProtocol):
         response: Response,
         error: Exception | None,
         started: float,
+        *,
+        is_replacement: bool = False,
     ) -> Sent:
         """Sends a response. If it fails before its first byte is sent, an error response replaces it."""
-        body = request.body
+        context, received = self._context, request.body
         keep = (
             request.keep_alive
-            and not self._context.draining
-            and (body.complete or body.left_at_most(self._context.limits.drain_bytes_max))
+            and not context.draining
+            and (received.complete or received.left_at_most(context.limits.drain_bytes_max))
         )
         writer.begun = False
         try:
-            return await self._send_once(writer, request, response, error, started, keep=keep)
+            try:
+                framing = frame(response, request.method, http_1_0=request.http_1_0, keep=keep)
+                milliseconds = (context.clock.monotonic() - started) * 1000
+                timing = f"{request.timing}total;dur={milliseconds:.1f}"
+                common = context.common_headers()
+                head = render_head(response, common, request.request_id, framing, timing)
+                count, body = 0, response.body
+                if framing.bodiless:
+                    writer.write(head)
+                elif isinstance(body, bytes) and len(body) <= ONE_WRITE_BYTES:
+                    count = len(body)
+                    writer.write(head + body)
+                    if writer.full:
+                        await writer.drain()
+                else:
+                    count = await send_body(writer, head, response, chunked=framing.chunked)
+                return Sent(response.status, count, error, keep=framing.connection != "close")
+            finally:
+                if not isinstance(response.body, bytes):
+                    await close_body(response)
         except ConnectionLostError:
             return Sent(0, 0, error, keep=False)
-        except Exception as failure:  # noqa: BLE001 - the body's iterator is the handler's code
+        except Exception as failure:
+            if is_replacement:
+                raise
             if writer.begun:
                 # Cutting the connection is the only way left to signal that the body is incomplete.
                 writer.transport.abort()
                 return Sent(response.status, 0, failure, keep=False)
-            error = failure
-        replacement = self._context.on_error(request, error)
-        try:
-            return await self._send_once(writer, request, replacement, error, started, keep=keep)
-        except ConnectionLostError:
-            return Sent(0, 0, error, keep=False)
+            error = failure  # of the body's iterator, which is the handler's code
+        replacement = context.on_error(request, error)
+        return await self._send(writer, request, replacement, error, started, is_replacement=True)
 
-    async def _send_once(
-        self,
-        writer: ResponseWriter,
-        request: Request,
-        response: Response,
-        error: Exception | None,
-        started: float,
-        *,
-        keep: bool,
-    ) -> Sent:
-        try:
-            framing = frame(response, request.method, http_1_0=request.http_1_0, keep=keep)
-            context = self._context
-            milliseconds = (context.clock.monotonic() - started) * 1000
-            timing = f"{request.timing}total;dur={milliseconds:.1f}"
-            common = context.common_headers()
-            head = render_head(response, common, request.request_id, framing, timing)
-            count, body = 0, response.body
-            if framing.bodiless:
-                writer.write(head)
-            elif isinstance(body, bytes) and len(body) <= ONE_WRITE_BYTES:
-                count = len(body)
-                writer.write(head + body)
-                if writer.full:
-                    await writer.drain()
-            else:
-                count = await send_body(writer, head, response, chunked=framing.chunked)
-            return Sent(response.status, count, error, keep=framing.connection != "close")
-        finally:
-            if not isinstance(response.body, bytes):
-                await close_body(response)
-
-    async def _finish(self, writer: ResponseWriter, request: Request, *, keep: bool) -> bool:
+    async def _drop_rest(self, writer: ResponseWriter, request: Request, *, keep: bool) -> bool:
         """Handles the unread rest of the request's body; returns whether to continue."""
-        body = request.body
-        if writer.lost or writer.transport.is_closing():
-            return False
-        if keep and not body.complete:
-            return await self._discard(body.drop(), self._context.limits.body_stall_timeout_s)
-        if not keep and not body.complete:
-            await self._linger(writer)
-        return keep
+        if keep:
+            stall_s = self._context.limits.body_stall_timeout_s
+            return await self._discard(request.body.drop(), stall_s)
+        await self._linger(writer)
+        return False
 
     async def _discard(self, count: int, seconds: float) -> bool:
         """Drops the bytes that are received next; returns whether all of them arrived in time."""

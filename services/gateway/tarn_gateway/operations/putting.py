@@ -6,7 +6,8 @@ from typing import Final
 
 from tarn.core.condition import ANY, WriteCondition
 from tarn.core.entry_check import LINEAGE_BYTES_MAX
-from tarn.core.ids import BranchId
+from tarn.core.ids import BranchId, parse_path
+from tarn.core.refs import branch_to_write
 from tarn.objects.checksums import EMPTY_MD5
 from tarn.objects.conditions import quoted
 from tarn.objects.writing import check_branch, store_object
@@ -28,7 +29,10 @@ _AUDIT: Final = "https://audit.example.org/hadoop/"
 async def put_object(backend: Backend, request: S3Request) -> Response:
     """PutObject."""
     condition = requested_condition(request)
-    branch, path = request.branch, request.path
+    target = request.target
+    branch, path = branch_to_write(target.ref), target.path
+    if path:
+        parse_path(path)
     about = parse_object_headers(request.headers)  # refuses before the body is read
     tags = parse_tagging(request.headers)
     payload = backend.payload(request)
@@ -71,7 +75,7 @@ async def _put_root(
 
 def lineage_of(headers: Headers) -> str:
     """Returns the audit header that S3A sends as Referer: job, task attempt and user of a write."""
-    referer = headers.text("referer")
-    if not referer.startswith(_AUDIT) or len(referer) > LINEAGE_BYTES_MAX:
+    referer = headers.get("referer")
+    if referer is None or not referer.startswith(_AUDIT) or len(referer) > LINEAGE_BYTES_MAX:
         return ""
     return referer

@@ -55,7 +55,7 @@ def parse_tagging(headers: Headers) -> Tags:
     Raises:
         S3Error: InvalidArgument for what is not of this form; errors of `checked_tags`.
     """
-    text = headers.text(TAGGING)
+    text = headers.get(TAGGING)
     if not text:
         return ()
     items = [each.partition("=") for each in text.split("&") if each]

@@ -116,8 +116,13 @@ class Repositories:
         self._claiming = Claiming(kv, clock)
         self._cached: TtlCache[str, Repository] = TtlCache(clock, _CACHED_MAX)
         self._keys_of: BoundedMap[str, RepositoryKeys] = BoundedMap(_CACHED_MAX)
-        self.hits = self.misses = 0  # look-ups in `_cached`
+        self.misses = 0  # look-ups in `_cached` that found nothing
         self._when_forgotten: list[Callable[[], None]] = []
+
+    @property
+    def hits(self) -> int:
+        """How often the cache of records had one."""
+        return self._cached.hits
 
     def keys_of(self, repository: Repository) -> RepositoryKeys:
         """Returns the partitions of a repository."""
@@ -136,7 +141,6 @@ class Repositories:
         """
         found = self._cached.get(repository_id)
         if found is not None:
-            self.hits += 1
             return found
         self.misses += 1
         begin = self._clock.monotonic()
