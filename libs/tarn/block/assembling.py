@@ -76,6 +76,7 @@ class ListingWriter:
         self.rows_written = 0
         self.made: list[str] = []
         self._room = asyncio.Semaphore(WRITES_MAX)
+        self._writing = 0
 
     async def keep(self, group: asyncio.TaskGroup, ranges: Sequence[RangeInfo]) -> None:
         """Adds existing ranges: unopened if the listing is at a cut, else their rows. Also rows of ranges in `recut`.
@@ -107,6 +108,7 @@ class ListingWriter:
         for run in ranges:
             await self._room.acquire()
             self._made.append(None)
+            self._writing += 1
             group.create_task(self._write(group, len(self._made) - 1, run))
 
     async def end(self, group: asyncio.TaskGroup) -> None:
@@ -129,7 +131,7 @@ class ListingWriter:
 
     async def _write(self, group: asyncio.TaskGroup, place: int, run: Run) -> None:
         try:
-            info, body = await self._reader.compute(self._file, run)
+            info, body = await self._file(run)
             self._made[place] = info
             if body is None:
                 return
@@ -139,10 +141,24 @@ class ListingWriter:
                 group.create_task(self._reader.cache.add(info.range_id, run))
             await self._put(range_path(info.range_id), body)
         finally:
+            self._writing -= 1
             self._room.release()
 
-    def _file(self, run: Run) -> tuple[RangeInfo, pa.Buffer | None]:
-        """Returns a range's row in the metarange, and its file (None if it exists)."""
+    async def _file(self, run: Run) -> tuple[RangeInfo, pa.Buffer | None]:
+        """Returns a range's row in the metarange, and its file (None if it exists).
+
+        While no other range is being written, a core is idle. Then the rows are hashed beside their encoding, which is
+        in vain if the file exists.
+        """
+        if self._writing > 1:
+            return await self._reader.compute(self._hashed_first, run)
+        async with asyncio.TaskGroup() as both:
+            body = both.create_task(self._reader.compute(encode_range, run))
+            info = both.create_task(self._reader.compute(describe_range, run))
+        is_known = info.result().range_id in self._known
+        return info.result(), None if is_known else body.result()
+
+    def _hashed_first(self, run: Run) -> tuple[RangeInfo, pa.Buffer | None]:
         info = describe_range(run)
         return info, None if info.range_id in self._known else encode_range(run)
 

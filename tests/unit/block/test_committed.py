@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -30,17 +31,19 @@ from tests.support.listings import (
     staged,
 )
 
+from tarn.block import assembling
 from tarn.block.committed import NOT_CACHED, BuildResult
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey, BlockNotFoundError
-from tarn.block.rangefile import metarange_path, range_path
+from tarn.block.rangefile import describe_range, encode_range, metarange_path, range_path
 from tarn.core.entry import TOMBSTONE, Entry, pack, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.changes import Counts
 from tarn.core.listing.diff import DiffPage
-from tarn.core.listing.metarange import EMPTY_METARANGE
+from tarn.core.listing.metarange import EMPTY_METARANGE, RangeInfo
+from tarn.core.listing.run import Run
 
 EMPTY = EMPTY_METARANGE.metarange_id
 
@@ -474,3 +477,24 @@ async def test_builds_and_reads_run_side_by_side(lake: BuiltListings) -> None:
         assert await lake.listing(task.result().metarange_id) == sorted(listing.items())
     expected = sorted(numbered(300).items())
     assert all(list(zip(*task.result(), strict=True)) == expected for task in pages)
+
+
+async def test_a_lone_range_is_hashed_while_it_is_encoded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoding = threading.Event()
+
+    def encode(run: Run) -> pa.Buffer:
+        encoding.set()
+        return encode_range(run)
+
+    def describe(run: Run) -> RangeInfo:
+        assert encoding.wait(30), "the hash came first"
+        return describe_range(run)
+
+    monkeypatch.setattr(assembling, "encode_range", encode)
+    monkeypatch.setattr(assembling, "describe_range", describe)
+    lake = BuiltListings(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=1000))
+    built = await lake.build(None, numbered(10))
+    assert built.ranges_written == 1
+    assert await lake.listing(built.metarange_id) == sorted(numbered(10).items())

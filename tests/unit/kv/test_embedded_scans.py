@@ -56,6 +56,7 @@ def rows_of(count: int, size: int = 5) -> list[Row]:
 async def test_pages_hold_all_rows_in_order(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, partition: Partition, page_rows: int
 ) -> None:
+    monkeypatch.setattr(scans, "_FIRST_PAGE_ROWS", page_rows)
     monkeypatch.setattr(scans, "_PAGE_ROWS", page_rows)
     await make(
         tmp_path / "kv", {partition: rows_of(100), Partition("z", partition.kind): rows_of(3)}
@@ -210,3 +211,18 @@ async def test_a_scan_that_is_cancelled_or_left_reports_nothing_to_the_loop(
 
 def failed(*_: object) -> None:
     raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "the disk is gone")
+
+
+async def test_pages_grow_so_that_the_first_one_comes_early(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scans, "_FIRST_PAGE_ROWS", 2)
+    monkeypatch.setattr(scans, "_PAGE_ROWS", 7)
+    await make(tmp_path / "kv", {PLAIN: rows_of(22)})
+    kv = await open_embedded_scans(tmp_path / "kv")
+    try:
+        found = await pages(kv, PLAIN)
+        assert [row for page in found for row in page] == rows_of(22)
+        assert list(map(len, found)) == [2, 4, 7, 7, 2]
+    finally:
+        await kv.close()

@@ -15,6 +15,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 from urllib.parse import quote
@@ -32,6 +33,8 @@ from tarn.kv.port import ROW_SCHEMA, Partition
 __all__ = ["EmbeddedScans", "open_embedded_scans"]
 
 _PAGE_ROWS: Final = 32_768
+_FIRST_PAGE_ROWS: Final = 2_048
+"""Each page has twice the rows of the one before it: the consumer begins early, and few pages are small."""
 _PAGE_BYTES: Final = 8 << 20
 _BATCH_ROWS: Final = 2_048
 """Rows per batch of the driver. The byte bound of a page is checked after each batch."""
@@ -83,13 +86,16 @@ class EmbeddedScans:
         number = await loop.run_in_executor(self._pool, self._find, partition)
         if number is None:
             return
-        ahead = loop.run_in_executor(self._pool, self._page, partition, number, start, end)
+        page_of = partial(self._page, partition, number)
+        rows = min(_FIRST_PAGE_ROWS, _PAGE_ROWS)
+        ahead = loop.run_in_executor(self._pool, page_of, start, end, rows)
         try:
             while (page := await ahead) is not None:
                 self._check_open()
                 # The smallest key greater than the last key is the last key plus a zero byte.
                 start = page.column(0)[-1].as_py() + b"\0"
-                ahead = loop.run_in_executor(self._pool, self._page, partition, number, start, end)
+                rows = min(2 * rows, _PAGE_ROWS)
+                ahead = loop.run_in_executor(self._pool, page_of, start, end, rows)
                 yield page
         finally:
             if not ahead.cancel():
@@ -131,13 +137,13 @@ class EmbeddedScans:
         return number
 
     def _page(
-        self, partition: Partition, number: int, start: bytes, end: bytes | None
+        self, partition: Partition, number: int, start: bytes, end: bytes | None, rows_max: int
     ) -> pa.RecordBatch | None:
         """Returns the first rows of `[start, end)`, bounded in rows and bytes; None if there are none."""
         statements = sql.STATEMENTS[partition.kind]
         statement = statements.page if end is None else statements.page_before
         bounds = (start,) if end is None else (start, end)
-        batches = self._read(statement, (number, *bounds, _PAGE_ROWS))
+        batches = self._read(statement, (number, *bounds, rows_max))
         if not batches:
             return None
         return pa.Table.from_batches(batches).cast(ROW_SCHEMA).combine_chunks().to_batches()[0]

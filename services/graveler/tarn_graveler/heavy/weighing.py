@@ -22,8 +22,8 @@ __all__ = ["Batches", "few_rows", "rows_apart", "rows_touched"]
 
 Batches = list[pa.RecordBatch]
 
-_PAGE_ROWS = 1000
-"""Rows per read: about one ms of the event loop."""
+_PAGE_ROWS = 1001
+"""Rows per read: about one ms of the event loop. One read tells that a token has more than 1,000 rows."""
 _PAGE_BYTES_MAX = 1 << 20
 """Rows may have a MiB each; a token with a page larger than this is not read any further."""
 

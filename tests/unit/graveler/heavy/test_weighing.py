@@ -11,6 +11,8 @@ from heavy_stores import Stores
 from tarn.core.ids import RangeId
 from tarn.core.listing.metarange import EMPTY_METARANGE, Metarange, RangeInfo
 from tarn.core.listing.spans import PathSpan
+from tarn.kv.port import Partition
+from tarn_graveler.heavy.builder import HeavyLimits
 from tarn_graveler.heavy.weighing import few_rows, rows_apart, rows_touched
 
 
@@ -64,6 +66,22 @@ async def test_rows_are_read_up_to_the_bound_over_all_tokens(stores: Stores) -> 
     paths = [[path for b in layer for path in b.column("path").to_pylist()] for layer in found]
     assert paths == [[f"{n:05}" for n in range(2500)], ["a", "b"]]
     assert await few_rows(stores.kv, order.tokens, 2501) is None
+
+
+async def test_one_read_tells_that_a_token_has_too_many_rows(
+    stores: Stores, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    order = await stores.order({f"{n:05}": n for n in range(2500)})
+    limits = []
+    scan = stores.kv.scan
+
+    async def counted(partition: Partition, start: bytes, end: bytes | None, limit: int) -> object:
+        limits.append(limit)
+        return await scan(partition, start, end, limit)
+
+    monkeypatch.setattr(stores.kv, "scan", counted)
+    assert await few_rows(stores.kv, order.tokens, HeavyLimits().rows_here) is None
+    assert limits == [HeavyLimits().rows_here + 1]
 
 
 async def test_rows_that_are_reset_are_not_read(stores: Stores) -> None:
