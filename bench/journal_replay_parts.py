@@ -12,9 +12,10 @@ import argparse
 import asyncio
 import tempfile
 import time
+from collections.abc import AsyncIterator
 from pathlib import Path
+from typing import Any
 
-import pyarrow as pa
 import pyarrow.compute as pc
 from bench.journal_replay import LAKE, written
 
@@ -26,9 +27,10 @@ from tarn.journal.accounts import Accounts
 from tarn.journal.reading import EpochReader
 from tarn.journal.replay import branch_of, ranks_of, topmost
 from tarn.rpc.process.system import SystemClock
-from tarn_spark.collection.executor import BatchWork
 from tarn_spark.journal import rebuild
-from tarn_spark.journal.sources import judged, source_rows
+from tarn_spark.journal.dividing import Part, SampleFiles, sampled
+from tarn_spark.journal.sources import as_bytes, sha256_in
+from tarn_spark.journal.spreading import TOLD, ReadFiles, taken
 
 
 async def measured(events: int, folder: Path) -> None:
@@ -44,33 +46,34 @@ async def measured(events: int, folder: Path) -> None:
     def told(what: str, began: float, count: int, of: str) -> None:
         print(f"| {what} | {(time.process_time() - began) * 1e6 / count:.2f} | {count:,} {of} |")
 
-    async def all_of(work: BatchWork, batch: pa.RecordBatch) -> list[pa.RecordBatch]:
-        return [each async for each in work(blocks, batch)]
+    async def all_of(work: AsyncIterator[Any]) -> list[Any]:
+        return [each async for each in work]
 
     began = time.process_time()
-    found = await all_of(rebuild._Judge(LAKE, epoch, rule), source_rows(names))
-    told("check", began, events, "events")
-    rows = [row for batch in found for row in batch.to_pylist()]
-    _, facts = judged([row for row in rows if row["facts"]], names, reader.selector)
-    (record,) = (row for row in rows if row["payload"])
-    branch = branch_of(record["key"], record["payload"])
+    await all_of(SampleFiles(LAKE, epoch, rule)(blocks, sampled(names)))
+    told("sample", began, events, "events")
+    began = time.process_time()
+    sources = list(enumerate(map(as_bytes, names)))
+    found = await all_of(ReadFiles(LAKE, epoch, [])(blocks, sources))
+    told("read, check, and spread", began, events, "events")
+    files = [each for partition, each in found if partition == TOLD]
+    pieces = [each for partition, each in found if partition != TOLD]
+    digests = {each.at: sha256_in(each.facts) for each in files}
+    ((key, (_, payload)),) = [row for each in files for row in each.records.newest.items()]
+    branch = branch_of(key, payload)
     assert branch is not None
-    ranks = ranks_of(record["key"], branch)
+    ranks = ranks_of(key, branch)
     began = time.process_time()
-    again = source_rows(names, [each.sha256 for each in facts])
-    spread = await all_of(rebuild._Spread(LAKE, epoch, ranks, []), again)
-    told("read again, and spread", began, events, "events")
-    span = pa.concat_batches(spread)
-    began = time.process_time()
-    table = pa.concat_tables(rebuild._unpacked(x.as_buffer() for x in span.column("rows")))
-    top = topmost(table)
+    rows = taken(pieces, digests, ranks).table
+    top = topmost(rows)
     top = top.take(pc.sort_indices(top.column("place")))
-    told("take what counts, and sort", began, len(table), "rows of named tokens")
+    told("take what counts, and sort", began, len(rows), "rows of named tokens")
     head = await rebuild._listing_of(blocks, LAKE, branch.commit_id)
-    part = rebuild._Part("main", head, head, PathSpan("", None), is_first=True)
+    part = Part("main", head, head, PathSpan("", None), is_first=True)
     erased = rebuild._KnownErasures(frozenset())
     began = time.process_time()
-    await all_of(rebuild._Build(LAKE, {0: [part]}, erased, rule), span)
+    building = rebuild._Build(LAKE, digests, ranks, {0: [part]}, erased, rule)
+    await all_of(building(blocks, [(TOLD + 1, each) for each in pieces]))
     told("take, sort, and write the listing", began, len(top), "objects")
     await blocks.close()
 

@@ -28,14 +28,18 @@ from tarn.rpc.process.system import SystemClock
 __all__ = [
     "BatchWork",
     "ExecutorError",
+    "PartitionWork",
     "StorePlace",
     "arrow_task",
     "call_with_store",
     "close_stores",
     "error_in",
+    "partition_task",
 ]
 
 T = TypeVar("T")
+Given_contra = TypeVar("Given_contra", contravariant=True)
+Made_co = TypeVar("Made_co", covariant=True)
 
 _TOKEN: Final = re.compile(r"tarn-error:([A-Za-z0-9+/=]+);")
 
@@ -53,6 +57,14 @@ class BatchWork(Protocol):
 
     def __call__(self, blocks: BlockStore, batch: pa.RecordBatch) -> AsyncIterator[pa.RecordBatch]:
         """Yields the batches that come from this one."""
+        ...
+
+
+class PartitionWork(Protocol[Given_contra, Made_co]):
+    """Work on all items of a partition of an RDD. Can be pickled."""
+
+    def __call__(self, blocks: BlockStore, items: Iterable[Given_contra]) -> AsyncIterator[Made_co]:
+        """Yields the items that come from these."""
         ...
 
 
@@ -159,19 +171,41 @@ def arrow_task(
     return task
 
 
-def _stepped(worker: _Worker, found: AsyncIterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    """Yields the items of an async generator, by running the event loop from one item to the next."""
+def partition_task(
+    place: StorePlace, work: PartitionWork[Given_contra, Made_co]
+) -> Callable[[Iterable[Given_contra]], Iterable[Made_co]]:
+    """Returns a function for `RDD.mapPartitions`.
 
-    async def following() -> pa.RecordBatch | None:
+    Raises:
+        ExecutorError: in the task, for a `TarnError`.
+    """
+
+    def task(items: Iterable[Given_contra]) -> Iterator[Made_co]:
+        try:
+            worker = _worker(place)
+            yield from _stepped(worker, work(worker.blocks, items))
+        except TarnError as error:
+            raise ExecutorError(error) from error
+
+    return task
+
+
+def _stepped(worker: _Worker, found: AsyncIterator[T]) -> Iterator[T]:
+    """Yields the items of an async generator, by running the event loop from one item to the next."""
+    # `Runner.run` would set the handler of a signal each time. Python then writes out the one before, as a text: with
+    # the item that its task has returned, which may be large.
+    loop = worker.runner.get_loop()
+
+    async def following() -> T | None:
         return await anext(found, None)
 
     try:
-        while (batch := worker.runner.run(following())) is not None:
-            yield batch
+        while (item := loop.run_until_complete(following())) is not None:
+            yield item
     finally:
         worker.runner.run(_closed(found))
 
 
-async def _closed(found: AsyncIterator[pa.RecordBatch]) -> None:
+async def _closed(found: AsyncIterator[object]) -> None:
     async with aclosing(found):  # type: ignore[type-var]  # an async generator, which its type does not say
         pass

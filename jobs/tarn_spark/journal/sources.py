@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Any, Final
+from typing import Final
 
 import msgspec
 import pyarrow as pa
@@ -14,28 +14,29 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.journal.compactions import CompactedFile
 from tarn.journal.epochs import BaseFile, Epoch
 from tarn.journal.names import PassName
-from tarn.journal.reading import FileFacts, PassSelector, Source, read_judged, read_source
+from tarn.journal.reading import FileFacts, PassSelector, Source, read_source
 
-__all__ = ["SOURCES", "judged", "read_row", "read_row_again", "source_rows", "sources_frame"]
+__all__ = [
+    "SOURCES",
+    "as_bytes",
+    "judged",
+    "named_by",
+    "pieces_of",
+    "read_row",
+    "sha256_in",
+    "sources_frame",
+]
 
 SOURCES: Final = "at int, source binary"
 _TASKS_OF_SLOT: Final = 8
 
 
 class _Place(msgspec.Struct, frozen=True):
-    """A source; one of the first three fields is set. `sha256`: of its bytes, if it was judged already."""
+    """A source; one of the fields is set."""
 
     base: BaseFile | None = None
     compacted: CompactedFile | None = None
     drained: PassName | None = None
-    sha256: str = ""
-
-    @property
-    def named(self) -> Source:
-        """The source."""
-        found = self.base or self.compacted or self.drained
-        assert found is not None
-        return found
 
 
 class _Told(msgspec.Struct, frozen=True):
@@ -45,40 +46,39 @@ class _Told(msgspec.Struct, frozen=True):
     error: tuple[str, str, str] | None = None
 
 
-def sources_frame(
-    spark: SparkSession, sources: Sequence[Source], digests: Sequence[str] = ()
-) -> DataFrame:
-    """Returns a table of files (`SOURCES`), spread over the tasks that read them; see `source_rows`."""
-    found = pa.Table.from_batches([source_rows(sources, digests)])
-    slots = spark.sparkContext.defaultParallelism
-    pieces = max(1, min(len(found), _TASKS_OF_SLOT * slots))
-    return spark.createDataFrame(found, SOURCES).repartition(pieces)
-
-
-def source_rows(sources: Sequence[Source], digests: Sequence[str] = ()) -> pa.RecordBatch:
-    """Returns files as rows of `SOURCES`, each with its position.
-
-    Args:
-        sources: the files.
-        digests: the SHA-256 of each, if they were judged already; see `read_row_again`.
-    """
-    both = zip(sources, digests or [""] * len(sources), strict=True)
-    places = [msgspec.structs.replace(_place(source), sha256=digest) for source, digest in both]
+def sources_frame(spark: SparkSession, sources: Sequence[Source]) -> DataFrame:
+    """Returns a table of files (`SOURCES`), each with its position, spread over the tasks that read them."""
     columns = [
-        pa.array(range(len(places)), pa.int32()),
-        pa.array([msgspec.msgpack.encode(each) for each in places], pa.binary()),
+        pa.array(range(len(sources)), pa.int32()),
+        pa.array([as_bytes(each) for each in sources], pa.binary()),
     ]
-    return pa.RecordBatch.from_arrays(columns, names=["at", "source"])
+    found = pa.Table.from_arrays(columns, names=["at", "source"])
+    return spark.createDataFrame(found, SOURCES).repartition(
+        pieces_of(len(found), spark.sparkContext.defaultParallelism)
+    )
 
 
-def _place(source: Source) -> _Place:
-    match source:
-        case BaseFile():
-            return _Place(base=source)
-        case CompactedFile():
-            return _Place(compacted=source)
-        case PassName():
-            return _Place(drained=source)
+def pieces_of(files: int, slots: int) -> int:
+    """Returns how many tasks read so many files."""
+    return max(1, min(files, _TASKS_OF_SLOT * slots))
+
+
+def as_bytes(source: Source) -> bytes:
+    """Returns a source as it is sent to executors."""
+    place = _Place(
+        base=source if isinstance(source, BaseFile) else None,
+        compacted=source if isinstance(source, CompactedFile) else None,
+        drained=source if isinstance(source, PassName) else None,
+    )
+    return msgspec.msgpack.encode(place)
+
+
+def named_by(source: bytes) -> Source:
+    """Returns the source that `as_bytes` has made these bytes of."""
+    place = msgspec.msgpack.decode(source, type=_Place)
+    found = place.base or place.compacted or place.drained
+    assert found is not None
+    return found
 
 
 async def read_row(
@@ -100,7 +100,7 @@ async def read_row(
     Raises:
         TarnError: CORRUPT: the file is one of a base. Any error of the store.
     """
-    named = msgspec.msgpack.decode(source, type=_Place).named
+    named = named_by(source)
     try:
         facts, table = await read_source(blocks, namespace, epoch, named, columns)
     except TarnError as error:
@@ -111,37 +111,31 @@ async def read_row(
     return msgspec.msgpack.encode(_Told(facts=facts)), table
 
 
-async def read_row_again(
-    blocks: ReadBlocks, namespace: str, epoch: Epoch, source: bytes, columns: Sequence[str]
-) -> pa.Table:
-    """Returns some columns of the file of a row that was judged already.
-
-    Raises:
-        TarnError: as `tarn.journal.reading.read_judged`.
-    """
-    place = msgspec.msgpack.decode(source, type=_Place)
-    return await read_judged(blocks, namespace, epoch, place.named, place.sha256, columns)
+def sha256_in(facts: bytes) -> str:
+    """Returns the SHA-256 of the file whose facts `read_row` has returned; empty: it is damaged or has gone."""
+    told = msgspec.msgpack.decode(facts, type=_Told).facts
+    return "" if told is None else told.sha256
 
 
 def judged(
-    told: Iterable[Any], sources: Sequence[Source], selector: PassSelector
+    told: Iterable[tuple[int, bytes]], sources: Sequence[Source], selector: PassSelector
 ) -> tuple[list[int], list[FileFacts]]:
     """Lets the selector judge files; returns the positions of those that do not count, and the facts of the others.
 
     Args:
-        told: rows with `at` and `facts`, ascending by `at`.
+        told: position of each file, ascending, and what `read_row` has returned of it.
         sources: in the order that the selector needs.
         selector: receives what counts and what does not.
     """
     left_out, facts = [], []
-    for row in told:
-        found = msgspec.msgpack.decode(row["facts"], type=_Told)
-        source = sources[row["at"]]
+    for at, encoded in told:
+        found = msgspec.msgpack.decode(encoded, type=_Told)
+        source = sources[at]
         if found.error is not None:
             kind, reason, text = found.error
             selector.add_error(source, TarnError(Kind(kind), Reason(reason), text))
         if found.facts is None or not selector.takes(source, found.facts):
-            left_out.append(row["at"])
+            left_out.append(at)
         else:
             facts.append(found.facts)
     return left_out, facts

@@ -29,7 +29,6 @@ __all__ = [
     "ROWS_BYTES_MAX",
     "check_size",
     "decode_base",
-    "decode_columns",
     "decode_file",
     "digest_of",
     "encode_base",
@@ -159,18 +158,6 @@ def decode_base(path: str, body: bytes, columns: Sequence[str] | None = None) ->
     except UNREADABLE as error:
         raise corrupt_error(path, str(error)) from error
     return table
-
-
-def decode_columns(path: str, body: bytes, columns: Sequence[str]) -> pa.Table:
-    """Returns some columns of a file that was decoded and judged already; the caller has compared its bytes.
-
-    Raises:
-        TarnError: CORRUPT: it cannot be read.
-    """
-    try:
-        return read_table(body, EVENT_SCHEMA, FILE_LIMITS, columns)
-    except UNREADABLE as error:
-        raise corrupt_error(path, str(error)) from error
 
 
 def digest_of(table: pa.Table, footer: Footer) -> str:

@@ -22,7 +22,7 @@ from tarn.journal.accounts import Accounts
 from tarn.journal.compactions import CompactedFile, Compaction, newest_compaction
 from tarn.journal.days import DayManifest, read_manifest
 from tarn.journal.epochs import BaseFile, Epoch
-from tarn.journal.files import FILE_BYTES_MAX, decode_base, decode_columns, decode_file
+from tarn.journal.files import FILE_BYTES_MAX, decode_base, decode_file
 from tarn.journal.footer import Footer
 from tarn.journal.names import (
     FOLDER,
@@ -44,9 +44,9 @@ __all__ = [
     "facts_of",
     "read_base",
     "read_compacted",
-    "read_judged",
     "read_pass",
     "read_source",
+    "read_unjudged",
 ]
 
 _PAGE: Final = 1000
@@ -200,35 +200,24 @@ async def read_source(
             return facts, table if columns is None else table.select(columns)
 
 
-async def read_judged(
-    blocks: ReadBlocks,
-    namespace: str,
-    epoch: Epoch,
-    source: Source,
-    sha256: str,
-    columns: Sequence[str],
+async def read_unjudged(
+    blocks: ReadBlocks, namespace: str, epoch: Epoch, source: Source, columns: Sequence[str]
 ) -> pa.Table:
-    """Returns some columns of a file that was read and judged before.
+    """Returns some columns of a file, whoever wrote it: for estimates only.
 
     Args:
         blocks: the store.
         namespace: of the journal.
         epoch: of the file.
         source: the file.
-        sha256: that its facts have.
-        columns: that are wanted.
+        columns: as in `tarn.journal.files.decode_base`.
 
     Raises:
-        TarnError: CORRUPT: it is another file now, or has gone.
+        TarnError: CORRUPT: it cannot be read. BLOCK_NOT_FOUND: it has gone. Errors of the store.
     """
     path = path_of(epoch, source)
-    try:
-        body = await read_whole(blocks, BlockKey(namespace, path), FILE_BYTES_MAX)
-    except BlockNotFoundError as error:
-        raise corrupt_error(path, "it has gone while the journal was read") from error
-    if hashlib.sha256(body).hexdigest() != sha256:
-        raise corrupt_error(path, "it has changed while the journal was read")
-    return await asyncio.to_thread(decode_columns, path, body, columns)
+    body = await read_whole(blocks, BlockKey(namespace, path), FILE_BYTES_MAX)
+    return await asyncio.to_thread(decode_base, path, body, columns)
 
 
 def path_of(epoch: Epoch, source: Source) -> str:

@@ -36,13 +36,14 @@ __all__ = [
     "branch_of",
     "layers_of",
     "newest",
-    "ranked",
+    "numbered",
     "ranks_of",
     "record_layers",
     "record_of",
     "replay",
     "staged_rows",
     "topmost",
+    "with_ranks",
 ]
 
 LAYER_SCHEMA: Final = pa.schema(
@@ -199,12 +200,12 @@ def newest(table: pa.Table) -> pa.Table:
     return pa.Table.from_arrays([places, *rest.columns], schema=table.schema)
 
 
-def ranked(table: pa.Table, ranks: Mapping[bytes, int]) -> pa.Table:
-    """Returns the rows of tokens that records name, as `RANKED_SCHEMA`; records are left out.
+def numbered(table: pa.Table) -> tuple[list[bytes], pa.Table]:
+    """Returns the layers of events, and their rows of tokens as `RANKED_SCHEMA`, with the number of its layer in the
+    place of each rank; records are left out.
 
     Args:
         table: the columns `REPLAYED` of events.
-        ranks: of the layers that records name.
     """
     branch = _encoded(table.column("branch"))
     token = _encoded(table.column("token"))
@@ -212,17 +213,31 @@ def ranked(table: pa.Table, ranks: Mapping[bytes, int]) -> pa.Table:
     pairs = branch.indices.to_numpy().astype(np.int64) * tokens + token.indices.to_numpy()
     found, which = np.unique(pairs, return_inverse=True)
     names, ids = branch.dictionary.to_pylist(), token.dictionary.to_pylist()
-    layers = [f"{names[pair // tokens]}\0{ids[pair % tokens]}" for pair in found.tolist()]
-    known = np.array([ranks.get(each.encode(), -1) for each in layers], np.int64)
-    rank: _Ints = known[which]
-    rows = np.flatnonzero(rank >= 0)
-    if len(rows) < len(table):
-        table, rank = table.take(rows), rank[rows]
+    layers = [f"{names[pair // tokens]}\0{ids[pair % tokens]}".encode() for pair in found.tolist()]
+    if "" in ids:
+        is_row = np.array([bool(ids[pair % tokens]) for pair in found.tolist()], np.bool_)[which]
+        table, which = table.filter(pa.array(is_row)), which[is_row]
     place = pc.binary_join_element_wise(
         table.column("branch").cast(pa.binary()), table.column("key").cast(pa.binary()), _NUL
     )
-    columns = [place, pa.array(rank), table.column("order"), table.column("payload")]
-    return pa.Table.from_arrays(columns, schema=RANKED_SCHEMA)
+    numbers = pa.array(which.astype(np.int64, copy=False))
+    columns = [place, numbers, table.column("order"), table.column("payload")]
+    return layers, pa.Table.from_arrays(columns, schema=RANKED_SCHEMA)
+
+
+def with_ranks(table: pa.Table, ranks: _Ints) -> pa.Table:
+    """Returns rows with the ranks of their layers.
+
+    Args:
+        table: rows with numbers of layers, as `numbered` returns them.
+        ranks: of each layer; -1: no record names it, and its rows are left out.
+    """
+    rank = ranks[table.column("rank").to_numpy()]
+    if len(rank) and rank.min() < 0:
+        is_named = rank >= 0
+        table, rank = table.filter(pa.array(is_named)), rank[is_named]
+    at = RANKED_SCHEMA.get_field_index("rank")
+    return table.set_column(at, RANKED_SCHEMA.field(at), pa.array(rank, pa.int64()))
 
 
 def _encoded(column: pa.ChunkedArray) -> pa.DictionaryArray:

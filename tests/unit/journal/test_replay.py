@@ -7,6 +7,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import journals
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -21,10 +22,11 @@ from tarn.journal.replay import (
     Replay,
     StagedRows,
     branch_of,
-    ranked,
+    numbered,
     ranks_of,
     replay,
     topmost,
+    with_ranks,
 )
 
 _PATHS = ("a", "a\0b", "b", "é", "key/with/slash")
@@ -92,7 +94,9 @@ def test_without_sorting_the_same_rows_count(events: list[EventRow]) -> None:
     for key, payload in records.items():
         if branch := branch_of(key, payload):
             ranks |= ranks_of(key, branch)
-    found = topmost(ranked(rows, ranks))
+    layers, staged_only = numbered(rows)
+    known = np.array([ranks.get(each, -1) for each in layers], np.int64)
+    found = topmost(with_ranks(staged_only, known))
     places = [bytes(each).decode() for each in found.column("place").to_pylist()]
     payloads = found.column("payload").to_pylist()
     assert len({*places}) == len(places)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import importlib
+import signal
 import sys
 import zipfile
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from zipimport import zipimporter
 
@@ -27,6 +28,7 @@ from tarn_spark.collection.executor import (
     call_with_store,
     close_stores,
     error_in,
+    partition_task,
 )
 
 
@@ -108,6 +110,50 @@ def test_a_task_yields_what_its_work_yields_and_opens_one_store(place: CountedPl
         found = list(arrow_task(place, twice)(iter(batches)))
         assert [batch.column("n")[0].as_py() for batch in found] == [0, 0, 1, 1, 2, 2]
     assert CountedPlace.opened == 1
+
+
+class Large:
+    """An item whose text is long; counts how often it was made."""
+
+    texts = 0
+
+    def __repr__(self) -> str:
+        Large.texts += 1
+        return "large"
+
+
+async def after_all(blocks: BlockStore, items: Iterable[int]) -> AsyncIterator[int | Large]:
+    assert isinstance(blocks, MemBlockStore)
+    held = sum(items)
+    yield Large()
+    yield held
+    if held > 3:
+        raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, "gone")
+
+
+def test_a_task_of_a_partition_gets_all_items_and_writes_none_out(place: CountedPlace) -> None:
+    before = signal.signal(
+        signal.SIGINT, signal.default_int_handler
+    )  # as processes of Spark have it
+    try:
+        check_a_partition(place)
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def check_a_partition(place: CountedPlace) -> None:
+    Large.texts = 0
+    task = partition_task(place, after_all)
+    for _ in range(2):
+        _, held = task(iter([1, 2]))
+        assert held == 3
+    assert CountedPlace.opened == 1
+    with pytest.raises(ExecutorError, match="gone") as raised:
+        list(task([4]))
+    error = error_in(str(raised.value))
+    assert error is not None
+    assert error.kind is Kind.CORRUPT
+    assert not Large.texts
 
 
 def test_a_task_leaves_no_archives_to_be_read_again(
