@@ -94,7 +94,7 @@ async def _filled(tools: Rebuilder, store: Kv, repository: Repository) -> Rebuil
     epochs = Epochs(store, tools.keys, tools.blocks, tools.clock, tools.ids)
     place = JournalPlace(keys.root, repository.storage_namespace)
     await epochs.begin(place, rebuilt.source)
-    await require_listings(tools.blocks, place.namespace, rebuilt.blocks, tools.clock)
+    await require_listings(tools.blocks, {place.namespace: rebuilt.blocks}, tools.clock)
     return rebuilt
 
 

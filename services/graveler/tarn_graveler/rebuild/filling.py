@@ -65,8 +65,7 @@ async def fill_installation(
         epochs = Epochs(kv, tools.keys, tools.blocks, options.clock, ids)
         for place, source in rebuilt.places:
             await epochs.begin(place, source)
-        for namespace, paths in rebuilt.blocks.items():
-            await require_listings(tools.blocks, namespace, paths, options.clock, show)
+        await require_listings(tools.blocks, rebuilt.blocks, options.clock, show)
 
     def show(passed: int, total: int) -> None:
         options.report(TransferProgress("waiting for deletions of the lost store", passed, total))

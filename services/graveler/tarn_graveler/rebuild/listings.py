@@ -10,7 +10,7 @@ within `CollectionLimits.batch_us`, or not at all (`tarn.collection.deleting`). 
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
@@ -64,41 +64,43 @@ async def built_blocks(
 
 async def require_listings(
     blocks: BlockStore,
-    namespace: str,
-    paths: frozenset[str],
+    listings: Mapping[str, frozenset[str]],
     clock: Clock,
     show: Show = lambda _passed, _total: None,
 ) -> None:
     """Returns when no sweep of the lost store will delete the listings of a rebuild, and all of them are there.
 
-    The epoch of the rebuild must have begun. Waits some 20 minutes if a sweep has marked one of them.
+    The epochs of the rebuild must have begun. Waits some 20 minutes if a sweep has marked one of them.
 
     Args:
         blocks: the store.
-        namespace: of the repository.
-        paths: as of `built_blocks`.
+        listings: by namespace, the paths as of `built_blocks`.
         clock: of the wait.
         show: called while it waits.
 
     Raises:
         TarnError: FAILED_PRECONDITION: some are gone; the store must not be opened. Errors of the store.
     """
-    marked = [path async for path in _marked(blocks, namespace, paths)] if paths else []
-    if marked:
-        await _put_again(blocks, namespace, sorted(set(marked)))
-        seconds = LIMITS.batch_us // 1_000_000
-        _log.warning(
-            "a collection of the lost store has marked listings of this rebuild: they were written again, and the "
-            "rebuild waits until no deletion can be under way",
-            namespace=namespace,
-            blocks=len(set(marked)),
-            seconds=seconds,
-        )
-        begun = clock.monotonic()
-        while (passed := clock.monotonic() - begun) <= seconds:
-            show(int(passed), seconds)
-            await clock.sleep(_STEP_S)
-    await _require_all(blocks, namespace, sorted(paths))
+    must_wait = False
+    seconds = LIMITS.batch_us // 1_000_000
+    for namespace, paths in listings.items():
+        marked = {path async for path in _marked(blocks, namespace, paths)} if paths else set()
+        if marked:
+            await _put_again(blocks, namespace, sorted(marked))
+            must_wait = True
+            _log.warning(
+                "a collection of the lost store has marked listings of this rebuild: they were written again, and the "
+                "rebuild waits until no deletion can be under way",
+                namespace=namespace,
+                blocks=len(marked),
+                seconds=seconds,
+            )
+    begun = clock.monotonic()
+    while must_wait and (passed := clock.monotonic() - begun) <= seconds:
+        show(int(passed), seconds)
+        await clock.sleep(_STEP_S)
+    for namespace, paths in listings.items():
+        await _require_all(blocks, namespace, sorted(paths))
 
 
 async def _marked(blocks: BlockStore, namespace: str, paths: frozenset[str]) -> AsyncIterator[str]:

@@ -128,7 +128,7 @@ async def test_a_listing_that_was_marked_while_its_rebuild_ran_is_made_young(
     began_us = clock.now_us()
     paths = frozenset(path for some in built.values() for path in some)
     shown: list[tuple[int, int]] = []
-    work = require_listings(blocks, namespace, paths, clock, lambda *each: shown.append(each))
+    work = require_listings(blocks, {namespace: paths}, clock, lambda *each: shown.append(each))
     task = asyncio.ensure_future(work)
     while not clock.sleepers:
         await asyncio.wait([task], timeout=0.001)
