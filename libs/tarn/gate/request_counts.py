@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Final
@@ -107,6 +108,12 @@ class RequestCounts:
                     await self._report(name, each, now)
                 if name != month and each.total == each.told:
                     del self._months[name]
+
+    async def drain(self, timeout_s: float) -> None:
+        """Reports the last requests, for at most `timeout_s`."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(timeout_s):
+                await self.flush()
 
     async def _report(self, month: str, each: _Month, now: float) -> None:
         if now - each.told_at > _SOURCE_SECONDS:

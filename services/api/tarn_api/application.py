@@ -166,4 +166,4 @@ class ApiApplication:
         await self._server.drain(timeout_s)
         await self._objects.removals.drain(timeout_s)
         if self._request_counts is not None:
-            await self._request_counts.flush()
+            await self._request_counts.drain(timeout_s)

@@ -175,7 +175,7 @@ class GatewayApplication:
         await self._server.drain(timeout_s)
         await self._backend.removals.drain(timeout_s)
         if self.request_counts is not None:
-            await self.request_counts.flush()
+            await self.request_counts.drain(timeout_s)
 
 
 def _authenticator(settings: GatewaySettings, access: Access, clock: Clock) -> Authenticator:
