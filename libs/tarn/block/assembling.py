@@ -31,6 +31,8 @@ WRITES_MAX = 8
 _KEEP_ROWS = 160_000
 """Rows of written ranges that a listing adds to the local cache. An ordinary commit has fewer, and the next commit
 reads them again. A bulk load has more; caching all of them would slow it down."""
+_BESIDE_ROWS_MIN = 1000
+"""A range of fewer rows is hashed in about the time that a second thread takes to begin."""
 _AHEAD_MAX = 4
 """Ranges that are prefetched before they are cut anew."""
 
@@ -150,7 +152,7 @@ class ListingWriter:
         While no other range is being written, a core is idle. Then the rows are hashed beside their encoding, which is
         in vain if the file exists.
         """
-        if self._writing > 1:
+        if self._writing > 1 or len(run) < _BESIDE_ROWS_MIN:
             return await self._reader.compute(self._hashed_first, run)
         async with asyncio.TaskGroup() as both:
             body = both.create_task(self._reader.compute(encode_range, run))

@@ -492,6 +492,7 @@ async def test_a_lone_range_is_hashed_while_it_is_encoded(
         assert encoding.wait(30), "the hash came first"
         return describe_range(run)
 
+    monkeypatch.setattr(assembling, "_BESIDE_ROWS_MIN", 10)
     monkeypatch.setattr(assembling, "encode_range", encode)
     monkeypatch.setattr(assembling, "describe_range", describe)
     lake = BuiltListings(tmp_path, BreakRule(rows_mean=1 << 40, rows_max=1000))
