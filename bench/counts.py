@@ -284,7 +284,7 @@ async def served(connections: int, feature: str = "") -> AsyncIterator[Clients]:
                 Path(folder),
                 stack,
                 measured=True,
-                settings=_SETTINGS.get(feature),
+                settings={"TARN_JOURNAL_ENABLED": "false", **_SETTINGS.get(feature, {})},
                 traced=float(feature.startswith("trace")),
                 audit=audit,
             )

@@ -715,7 +715,7 @@ class Journal:
     """The journal of mutations (docs/design/journal.md)."""
 
     enabled: bool = setting(
-        "false",
+        "true",
         "Whether each mutation leaves an event, which is drained to files in the bucket. `tarn rebuild` makes a lost "
         "metadata store anew from them. Equal on all replicas: a replica with another value is refused.",
     )

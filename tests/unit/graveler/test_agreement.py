@@ -16,6 +16,7 @@ from tarn.core.errors import Kind, TarnError
 from tarn.gate.access import Access
 from tarn.kv.agreement import read_settings
 from tarn.kv.port import Kv
+from tarn_auth.config import AuthConfig
 from tarn_graveler.application import GravelerApplication
 from tarn_graveler.assembly import GravelerSettings
 from tarn_graveler.collection.online_deletion import OnlineSettings
@@ -49,6 +50,7 @@ async def start_and_stop(replicas: Replicas, kv: Kv, settings: GravelerSettings)
             replace(SETTINGS, online=OnlineSettings(is_enabled=True)),
             "online.enabled is true here and false",
         ),
+        (replace(SETTINGS, keeps_events=True), "journal.enabled is true here and false"),
     ],
 )
 async def test_a_replica_whose_shared_settings_differ_does_not_start(
@@ -65,6 +67,21 @@ async def test_a_replica_whose_shared_settings_differ_does_not_start(
     await replicas.tasks.close()
 
 
+def test_there_is_a_journal_with_a_place_of_its_own_without_any_setting(tmp_path: Path) -> None:
+    variables = {"TARN_DATA_DIR": str(tmp_path), "TARN_INSTALLATION_SECRET": "5" * 64}
+    config = load(None, variables)
+    assert AuthConfig.of(config).keeps_events
+    assert settings_of(config).keeps_events
+    assert settings_of(config).drain.namespace == "local://tarn-journal-tarn"
+    s3 = {
+        "TARN_BLOCKSTORE_TYPE": "s3",
+        "TARN_BLOCKSTORE_DEFAULT_NAMESPACE_PREFIX": "s3://bucket/tarn",
+        "TARN_INSTALLATION_ID": "lab",
+    }
+    found = settings_of(load(None, {**variables, **s3})).drain.namespace
+    assert found == "s3://bucket/tarn/tarn-journal-lab"
+
+
 def test_settings_are_noted_under_the_names_of_their_keys(tmp_path: Path) -> None:
     config = load(None, {"TARN_DATA_DIR": str(tmp_path), "TARN_GRAVELER_DROP_DELAY": "1500ms"})
     assert settings_of(config).shared == {
@@ -72,5 +89,5 @@ def test_settings_are_noted_under_the_names_of_their_keys(tmp_path: Path) -> Non
         "graveler.clock_skew": "5000ms",
         "lifecycle.online.enabled": "false",
         "lifecycle.reads.enabled": "false",
-        "journal.enabled": "false",
+        "journal.enabled": "true",
     }
