@@ -194,9 +194,12 @@ async def running_rest(
     presigned_links: bool = True,
     feed_limits: FeedLimits | None = None,
     audit_folder: Path | None = None,
+    keeps_events: bool = False,
 ) -> AsyncIterator[Rest]:
     """Yields the endpoint over one replica with a repository `lake`."""
-    async with running_service(folder, store=store, namespace_prefix=namespace_prefix) as service:
+    async with running_service(
+        folder, store=store, namespace_prefix=namespace_prefix, keeps_events=keeps_events
+    ) as service:
         meters, audit = Meters(), Audited()
         ids = SeededIds(service.clock, seed=5)
         access = Access(service.auth, service.clock)

@@ -101,6 +101,7 @@ def test_a_503_says_when_to_try_again() -> None:
         (Kind.CONFLICT, Reason.UPLOAD_BUSY, "ServiceUnavailable", "ServiceUnavailable"),
         (Kind.EXHAUSTED, Reason.OVERLOADED, "SlowDown", "SlowDown"),
         (Kind.EXHAUSTED, Reason.QUOTA_EXCEEDED, "QuotaExceeded", "QuotaExceeded"),
+        (Kind.EXHAUSTED, Reason.JOURNAL_BEHIND, "SlowDown", "SlowDown"),
         (Kind.UNKNOWN_OUTCOME, Reason.OUTCOME_UNKNOWN, "ServiceUnavailable", "ServiceUnavailable"),
         (Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, "NotImplemented", "NotImplemented"),
         (Kind.CORRUPT, Reason.DATA_CORRUPT, "InternalError", "InternalError"),
