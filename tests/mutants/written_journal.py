@@ -155,6 +155,13 @@ JOURNAL: Final[Sequence[Written]] = (
         "",
     ),
     Written(
+        "damaged-repository-counts-as-gone",
+        "tarn_graveler.journal.draining",
+        "The registrations of a repository whose record cannot be read are finished, and its events are in no file.",
+        "        if damaged:\n            self._tell_damaged_repositories(damaged)\n        else:\n",
+        "        self._tell_damaged_repositories(damaged)\n        if True:\n",
+    ),
+    Written(
         "oldest-epoch-is-read",
         "tarn.journal.epochs",
         "The first epoch of a bucket counts instead of the newest one.",

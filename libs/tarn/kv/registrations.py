@@ -175,6 +175,15 @@ class Registrations:
             if value:
                 yield _decode(value)
 
+    async def roots(self, hour: int) -> set[str]:
+        """Returns what has registrations of an hour that are not finished. Their keys tell it, so damaged ones count.
+
+        Raises:
+            TarnError: errors of the store.
+        """
+        rows = rows_of(self._kv, self._keys.registrations(hour), _FIRST, _END, _PAGE)
+        return {self._keys.root_of_registration(key) async for key, value in rows if value}
+
     async def mark_drained(self, hour: int, registrations: Sequence[Registration]) -> None:
         """Notes that the events of registrations of an hour are in the bucket.
 

@@ -23,7 +23,7 @@ from tarn.block.port import BlockKey, BlockStore
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import BranchId
+from tarn.core.ids import BranchId, TagId
 from tarn.core.levels import ALL_FEATURES, LEVEL_FIRST, FeatureGate
 from tarn.journal.days import read_manifest
 from tarn.journal.epochs import EpochCause, begin_epoch, newest_epoch, next_epoch
@@ -31,13 +31,15 @@ from tarn.kv.drop_records import Drop
 from tarn.kv.embedded import open_embedded
 from tarn.kv.keys import InstallationKeys, RepositoryKeys, path_key
 from tarn.kv.port import COMPANION_KEYS, CompanionName, Group, Partition
-from tarn.kv.registrations import Registration, Registrations
+from tarn.kv.register import require_written
+from tarn.kv.registrations import Registration, Registrations, hour_of, new_event_id
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.handlers.collections import CollectionHandler
 from tarn_graveler.handlers.erasures import ErasureHandler
 from tarn_graveler.journal import passes, scanning
 from tarn_graveler.journal.draining import Drain
 from tarn_graveler.journal.epochs import end_epochs
+from tarn_graveler.journal.records import RecordEvents
 from tarn_graveler.journal.scanning import BranchScan
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb_collection
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb_erasure
@@ -565,6 +567,54 @@ async def test_a_branch_that_another_replica_finds_damaged_is_told_by_it_too(
     assert not files.report.branches["main"].is_damaged
 
 
+async def test_a_damaged_repository_costs_only_itself(lake: Lake, bucket: Bucket) -> None:
+    """Its registrations stay, although no repository that can be read has them, and count when it is mended."""
+    second = await create_repository(lake.graveler, "second")
+    other = replace(lake, repository=second)
+    drain, journal = drain_of(lake), drain_of(lake).place_of(second)
+    await drain.round()
+    keys = InstallationKeys("test")
+    key = keys.repository("second")
+    (found,) = await lake.kv.get_many(keys.graveler, [key], settle=True)
+    assert found is not None
+    head = (await lake.graveler.branches.fresh(other.main)).branch.commit_id
+    await lake.graveler.tags.create(second, TagId("v1"), head)
+    damaged = await lake.kv.set_if(keys.graveler, key, b"\xff damaged", found.predicate)
+    await lake.put("a", 1)
+    lake.clock.advance(300)
+    with capture_logs() as logs:
+        await drain.round()
+    (told,) = [each for each in logs if each["event"].startswith("records of repositories")]
+    assert told["repositories"] == ["second"]
+    assert drain.progress.damaged == {"": 1}
+    assert drain.progress.greatest_lag_us(lake.clock.now_us()) == 0
+    assert ("a", 1) in (await bucket.read()).sizes
+    events = RecordEvents(lake.kv, keys, lake.clock)
+    events.begin(0)
+    assert journal.root in await events.roots()
+    await lake.kv.set_if(keys.graveler, key, found.value, damaged)
+    await drain.round()
+    assert drain.progress.damaged == {}
+    assert journal.root not in await events.roots()
+
+
+async def test_a_damaged_registration_stops_only_its_repository(lake: Lake, bucket: Bucket) -> None:
+    second = await create_repository(lake.graveler, "second")
+    drain, root = drain_of(lake), drain_of(lake).place_of(second).root
+    await drain.round()
+    keys = InstallationKeys("test")
+    key = keys.registration(root, new_event_id(lake.clock.now_us(), bytes(8)))
+    partition = keys.registrations(hour_of(lake.clock.now_us()))
+    require_written(await lake.kv.set_many(partition, [Group(key, ((key, b"\xff damaged"),))]))
+    await lake.put("a", 1)
+    lake.clock.advance(300)
+    await drain.round()
+    now_us = lake.clock.now_us()
+    assert drain.progress.lag_us(drain.place_of(lake.repository).root, now_us) == 0
+    assert drain.progress.lag_us(root, now_us) == 300_000_000
+    assert ("a", 1) in (await bucket.read()).sizes
+
+
 # ---- events of records
 
 
@@ -671,10 +721,10 @@ async def test_a_store_that_keeps_events_does_not_hold_up_the_files(
     assert await held_events(lake) == set()
 
 
-async def test_a_round_reads_the_registrations_of_each_repository_once_more(
+async def test_a_round_reads_the_registrations_of_each_repository_once(
     lake: Lake, bucket: Bucket, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It reads all of them to learn who has some, and of each repository only its own."""
+    """Keys tell who has some; then it reads of each repository only its own."""
     for number in range(3):
         await create_repository(lake.graveler, f"more{number}")
     read: list[str] = []
@@ -691,7 +741,7 @@ async def test_a_round_reads_the_registrations_of_each_repository_once_more(
     monkeypatch.setattr(Registrations, "registered", counted)
     await drain_of(lake).round()
     assert read
-    assert {read.count(event_id) for event_id in read} == {2}
+    assert {read.count(event_id) for event_id in read} == {1}
 
 
 # ---- epochs

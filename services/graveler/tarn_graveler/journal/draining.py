@@ -67,7 +67,8 @@ class DrainProgress:
         record: the newest one that was read or written.
         failed_passes: passes of this replica that ended with an error.
         last_scans: tokens whose last scan this replica has made.
-        damaged: number of branches that the last passes of this replica could not read, by `RepositoryKeys.root`.
+        damaged: number of branches that the last passes of this replica could not read, by `RepositoryKeys.root`; under
+            the empty name that of repositories whose records its last round could not read.
     """
 
     record: DrainRecord = field(default_factory=DrainRecord)
@@ -202,8 +203,9 @@ class Drain:
         behind: dict[str, int] = {}
         self._records.begin(self.progress.record.first_hour)
         changed = await self._records.roots()
-        roots = []
-        async for place in self._places():
+        roots: list[str] = []
+        damaged: list[str] = []
+        async for place in self._places(damaged):
             roots.append(place.root)
             if not await self._drained(place, has_records=place.root in changed):
                 behind[place.root] = self.progress.record.of(place.root)
@@ -214,7 +216,10 @@ class Drain:
         self.progress.damaged = {
             root: count for root, count in self.progress.damaged.items() if root in roots
         }
-        await self._records.finish(await self._records.of_dead(changed.difference(roots)))
+        if damaged:
+            self._tell_damaged_repositories(damaged)
+        else:
+            await self._records.finish(await self._records.of_dead(changed.difference(roots)))
         until_us = begin_us
         if len(behind) > _BEHIND_MAX:
             until_us, behind = min(behind.values()), {}
@@ -316,11 +321,18 @@ class Drain:
             await require_newest(self._blocks, place.namespace, epoch)
         self._full.put(place.root, began_at)
 
-    async def _places(self) -> AsyncIterator[JournalPlace]:
+    async def _places(self, damaged: list[str]) -> AsyncIterator[JournalPlace]:
+        """Yields where journals are. A repository whose row cannot be read has none; its name is added to `damaged`."""
         yield self._shared
         end = after_prefix(_REPOSITORIES)
-        async for _, value in rows_of(self._kv, self._keys.graveler, _REPOSITORIES, end, _PAGE):
-            found = decode_bucket(value)
+        async for key, value in rows_of(self._kv, self._keys.graveler, _REPOSITORIES, end, _PAGE):
+            try:
+                found = decode_bucket(value)
+            except TarnError as error:
+                if error.kind is not Kind.CORRUPT:
+                    raise
+                damaged.append(key.removeprefix(_REPOSITORIES).decode())
+                continue
             if isinstance(found, Repository) and not (found.is_deleted or found.is_pending):
                 yield self.place_of(found)
 
@@ -480,6 +492,15 @@ class Drain:
             branches=sorted(damaged)[:_NAMED_MAX],
             count=len(damaged),
             error=_damage_text(damaged),
+        )
+
+    def _tell_damaged_repositories(self, names: Sequence[str]) -> None:
+        """Their events and registrations stay: they would look like those of repositories that are gone."""
+        self.progress.damaged[""] = len(names)
+        _log.warning(
+            "records of repositories are damaged: nothing of these is drained, and they take no calls",
+            repositories=names[:_NAMED_MAX],
+            count=len(names),
         )
 
     # ---- the record

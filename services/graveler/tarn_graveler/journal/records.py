@@ -14,7 +14,6 @@ from tarn.core.clock import Clock
 from tarn.journal.events import BRANCHES, EventRow, event_row
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Companion, CompanionName, Kv, Partition
-from tarn.kv.record_kinds import root_of
 from tarn.kv.records import parse_record
 from tarn.kv.registrations import Registration, Registrations, find_event, hour_of, is_complete
 from tarn_proto.store.v1 import journal_pb2 as pb
@@ -68,7 +67,7 @@ class RecordEvents:
         """Returns what has registrations that are not done. Forgets hours that are complete and have none."""
         found: set[str] = set()
         for hour in self._hours():
-            some = {self._root_of(each) async for each in self._registrations.registered(hour)}
+            some = await self._registrations.roots(hour)
             found.update(some)
             is_done = not some and is_complete(hour, self._clock.now_us())
             if is_done and hour == self.first_hour:
@@ -80,7 +79,7 @@ class RecordEvents:
         """Yields the events of a root that are there now, and registrations that need no file any more.
 
         Args:
-            root: see `root_of`. Only its own registrations are read.
+            root: see `tarn.kv.record_kinds.root_of`. Only its own registrations are read.
             in_files: keys of events that the caller has written to files.
 
         Raises:
@@ -129,9 +128,6 @@ class RecordEvents:
             await self._kv.delete_companions(partition, those)
         for hour, some in _by_hour(drained):
             await self._registrations.finish(hour, some)
-
-    def _root_of(self, registration: Registration) -> str:
-        return root_of(self._keys.installation_id, registration.partition.name)
 
 
 def _by_hour(drained: Iterable[DrainedRecord]) -> Iterator[tuple[int, list[Registration]]]:
