@@ -5,9 +5,12 @@ from __future__ import annotations
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 
+from tarn.block.mem import MemBlockStore
 from tarn.block.opening import open_blocks_to_read
+from tarn.block.port import ReadBlocks
 from tarn.config import Config
 from tarn.core.clock import Clock
+from tarn.core.errors import Kind, TarnError
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import ListingKv
 
@@ -38,13 +41,21 @@ class JournalNotes:
         """
         if not self.config.journal.enabled:
             return
-        # Imported only here: most installations have no journal.
+        # Imported only here: they take long to import.
         from tarn.journal.following import note_newest
         from tarn_graveler.config import settings_of
 
         keys = InstallationKeys(self.config.installation.id)
         async with AsyncExitStack() as stack:
-            blocks = await open_blocks_to_read(self.config, self.clock)
+            blocks: ReadBlocks
+            try:
+                blocks = await open_blocks_to_read(self.config, self.clock)
+            except TarnError as error:
+                if error.kind is not Kind.NOT_FOUND:
+                    raise
+                blocks = MemBlockStore(
+                    self.clock
+                )  # there is no block store yet, so it has no journal
             stack.push_async_callback(blocks.close)
             namespace = settings_of(self.config).drain.namespace
             self.unknown = await note_newest(kv, keys, blocks, namespace)

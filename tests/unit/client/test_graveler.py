@@ -366,6 +366,8 @@ async def test_every_rpc_of_graveler_has_its_method(recorder: Recorder) -> None:
     await client.set_quota(call, QuotaKind.USER, "ann", Limits(requests_per_second=1))
     await client.get_quota(call, QuotaKind.USER, "ann")
     await client.list_quotas(call, page_size=2, page_token="t")
+    await client.report_requests(call, "2026-11", "5" * 32, 7)
+    await client.get_request_counts(call)
     await client.get_retention(call, "repo")
     await client.set_retention(call, "repo", "{}", if_match="e")
     protection = settings_service_pb2.Protection(pattern="main", blocked=["CHANGE_KIND_WRITE"])

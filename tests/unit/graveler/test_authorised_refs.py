@@ -58,7 +58,7 @@ OTHERS = {
     "is_new_address", "with_data", "grace", "purged_count", "purged_bytes", "time_to_live",
     "bucket_id", "views_only", "public_read", "plan_id", "addresses", "address", "resume", "duration_s",
     "may_be_staged",
-    "report",
+    "report", "month", "source", "total",
     "pull_request_id", "title", "description", "states", "author", "from_branch", "into_branch", "body", "verdict",
     "expected_source_commit_id", "expected_destination_commit_id", "reviewer", *NESTED,
 }  # fmt: skip

@@ -52,7 +52,7 @@ async def test_every_rpc_refuses_a_call_without_a_token(service: Service) -> Non
                 )
             assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
             seen += 1
-    assert seen == 120
+    assert seen == 122
 
 
 async def test_an_empty_request_without_a_valid_token_is_refused_by_every_rpc(
@@ -84,7 +84,7 @@ async def test_an_empty_request_without_a_valid_token_is_refused_by_every_rpc(
                         )
                     assert raised.value.kind is Kind.UNAUTHENTICATED, method.full_name
             seen += 1
-    assert seen == 120 + 16
+    assert seen == 122 + 16
     for transport in transports.values():
         await transport.close()
 
