@@ -71,7 +71,7 @@ class Journaled:
         """Drains what is left through a replica, and compares the files with the store and the history."""
         drain = last.graveler.drain
         assert drain is not None
-        places = [place async for place in drain._places()]
+        places = [place async for place in drain._places([])]
         for place in places:
             await drain.drain(place, is_full=True)
         left = {name: await self.look(name) for name in self._world.store.token_names()}
