@@ -182,11 +182,6 @@ class InstallationKeys:
         return f"event/{root}:{(event_id or b'').hex()}".encode()
 
     @staticmethod
-    def root_of_registration(key: bytes) -> str:
-        """Returns the root in the key of a registration."""
-        return key.decode().removeprefix("event/").rpartition(":")[0]
-
-    @staticmethod
     def repository(repository_id: str) -> bytes:
         """`repos/<repository>`; with a prefix of a name, the start of a scan of the matching repositories."""
         return f"repos/{repository_id}".encode()

@@ -182,7 +182,7 @@ class Registrations:
             TarnError: errors of the store.
         """
         rows = rows_of(self._kv, self._keys.registrations(hour), _FIRST, _END, _PAGE)
-        return {self._keys.root_of_registration(key) async for key, value in rows if value}
+        return {_root_in(key) async for key, value in rows if value}
 
     async def mark_drained(self, hour: int, registrations: Sequence[Registration]) -> None:
         """Notes that the events of registrations of an hour are in the bucket.
@@ -254,6 +254,11 @@ async def find_event(kv: Kv, registration: Registration, now_us: int) -> EventSt
 def _key(keys: InstallationKeys, registration: Registration) -> bytes:
     root = root_of(keys.installation_id, registration.partition.name)
     return keys.registration(root, registration.event_id)
+
+
+def _root_in(key: bytes) -> str:
+    """Returns the root in a key of `InstallationKeys.registration`."""
+    return key.removeprefix(_FIRST).rpartition(b":")[0].decode()
 
 
 def _group(keys: InstallationKeys, registration: Registration) -> Group:
