@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-import random
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import aclosing
 
 import pytest
@@ -22,24 +21,6 @@ PART = PATIENT.part_bytes
 LARGE = 20 * MIB
 """Three windows: of 1, 8 and 11 or 8 MiB."""
 QUICK = S3Limits(attempts=2, pause_seconds=0.01, pause_seconds_max=0.02)
-
-
-@pytest.fixture(scope="module")
-def whole_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with S3Server(tmp_path_factory.mktemp("s3")) as server:
-        yield server
-
-
-@pytest.fixture
-def server(whole_server: S3Server) -> Iterator[S3Server]:
-    whole_server.proxy.clear()
-    yield whole_server
-    whole_server.proxy.clear()
-
-
-@pytest.fixture
-def namespace() -> str:
-    return f"s3://tarn/{random.randbytes(8).hex()}"
 
 
 @pytest.fixture

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import random
 import tracemalloc
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
@@ -20,24 +19,6 @@ from tarn.testing.contract.block_samples import collect, data_path, fill, sample
 
 MIB = 1 << 20
 PART = PATIENT.part_bytes
-
-
-@pytest.fixture(scope="module")
-def whole_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
-    with S3Server(tmp_path_factory.mktemp("s3")) as server:
-        yield server
-
-
-@pytest.fixture
-def server(whole_server: S3Server) -> Iterator[S3Server]:
-    whole_server.proxy.clear()
-    yield whole_server
-    whole_server.proxy.clear()
-
-
-@pytest.fixture
-def namespace() -> str:
-    return f"s3://tarn/{random.randbytes(8).hex()}"
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""Divides the places of a journal into spans of about equal numbers of rows, before anybody has read all of it.
+"""Divides the places of a journal into spans of about equal numbers of rows, before all of it was read.
 
 Spans are a matter of speed and memory only, so files are sampled without judging them. All spans end where listings
 are cut (`tarn.core.listing.breaks`).

@@ -289,13 +289,13 @@ class _Work:
         self.spread = read.partitionBy(len(self.ends) + 2, index)
         *facts, told = await self._told("read the journal", TakeTold())
         facts.sort()
-        left_out, kept = judged(facts, sources, reader.selector)
-        if left_out:
-            again = await self._told("read records", TakeTold(frozenset(left_out)))
+        damaged, kept = judged(facts, sources, reader.selector)
+        if left_out := frozenset(damaged):
+            again = await self._told("read records", TakeTold(left_out))
             told = again.pop()
             if sorted(map(_named, again)) != [*map(_named, facts)]:
                 raise changed_error()
-        positions = [at for at in range(len(sources)) if at not in {*left_out}]
+        positions = [at for at in range(len(sources)) if at not in left_out]
         for at, each in zip(positions, kept, strict=True):
             self.digests[at] = each.sha256
             for (name, token), count in each.counts.items():

@@ -2,7 +2,7 @@
 partition, and the rows of tokens go to the partitions of their spans.
 
 An item of Spark is a piece of rows as Arrow's bytes, with the names of their layers: neither Java nor Python sees a
-single row. Files are not judged yet, and nobody knows which layers count. So each piece says of which reading of which
+single row. Files are not judged yet, and which layers count is not known. So each piece says of which reading of which
 file its rows are, and who takes it leaves out what does not count.
 """
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 
 import pyarrow as pa
 
-from tarn.block.port import BlockExistsError, BlockKey, read_whole
+from tarn.block.port import BlockExistsError, BlockKey, put_again
 from tarn.block.rangefile import (
     describe_range,
     encode_metarange,
@@ -170,6 +170,5 @@ class ListingWriter:
         try:
             await self._reader.store.put(key, memoryview(body))
         except BlockExistsError:
-            # Another version of the Parquet library wrote the same rows: the id guarantees that. Its bytes are put
-            # again, because only a put makes them young (docs/design/collection.md).
-            await self._reader.store.put(key, await read_whole(self._reader.store, key))
+            # Another version of the Parquet library wrote the same rows: the id guarantees that.
+            await put_again(self._reader.store, key)

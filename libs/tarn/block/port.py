@@ -38,6 +38,7 @@ __all__ = [
     "ReadBlocks",
     "WHOLE_BYTES_MAX",
     "closed_error",
+    "put_again",
     "read_whole",
 ]
 
@@ -487,3 +488,13 @@ async def read_whole(blocks: ReadBlocks, key: BlockKey, most: int = WHOLE_BYTES_
         text = f"{key.path} in {key.namespace} has more than {most} bytes, so Tarn did not write it"
         raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=key.path)
     return body
+
+
+async def put_again(blocks: BlockStore, key: BlockKey) -> None:
+    """Puts the bytes that a file of metadata has: only a put makes it young (docs/design/collection.md).
+
+    Raises:
+        BlockExistsError: it has other bytes by now.
+        BlockNotFoundError, TarnError: as `read_whole`.
+    """
+    await blocks.put(key, await read_whole(blocks, key))

@@ -10,7 +10,6 @@ import asyncio
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime, timedelta
 from typing import Final
 
 import structlog
@@ -19,6 +18,7 @@ from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock, IdSource
 from tarn.core.errors import TarnError
 from tarn.gate.service_calls import ServiceCalls
+from tarn.kv.request_count_records import month_of
 from tarn.telemetry.meters import Meters
 
 __all__ = ["REPORT_SECONDS", "RequestCounts"]
@@ -30,7 +30,6 @@ _CALL_SECONDS: Final = 10.0
 _METRICS: Final = ("gateway.requests", "api.requests")
 _NOT_COUNTED: Final = "healthCheck"
 """A load balancer asks again and again, and uses nothing."""
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 _log = structlog.get_logger()
 
@@ -96,7 +95,7 @@ class RequestCounts:
         """Reports what was counted since the last report. What graveler does not take is reported with the next."""
         async with self._flushing:
             now = self._clock.monotonic()
-            month = f"{_EPOCH + timedelta(microseconds=self._clock.now_us()):%Y-%m}"
+            month = month_of(self._clock.now_us())
             count = self._count()
             current = self._months.get(month)
             if current is None:

@@ -80,7 +80,7 @@ def check_companions(companions: Sequence[Row]) -> int:
     size_bytes = 0
     for key, value in companions:
         if not isinstance(key, bytes) or (key_bytes := len(key)) > KEY_BYTES_MAX:
-            check_keys((key,))
+            _check_key(key)  # raises
         if not key.startswith(COMPANION_KEYS):
             raise _invalid(f"the key {key!r} of a companion must begin with {COMPANION_KEYS!r}")
         if not isinstance(value, bytes) or (value_bytes := len(value)) > COMPANION_BYTES_MAX:

@@ -6,6 +6,7 @@ import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Final
 
@@ -19,6 +20,7 @@ __all__ = [
     "check_month",
     "check_row",
     "check_source",
+    "month_of",
 ]
 
 COUNT_MAX: Final = (1 << 53) - 1
@@ -28,6 +30,7 @@ SOURCES_MAX: Final = 1000
 ENDED_AFTER_US: Final = 7_200_000_000
 """A source that told nothing for so long has ended. `tarn.gate.request_counts` never uses one for as long as that."""
 
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _MONTH: Final = re.compile(r"[0-9]{4}-(0[1-9]|1[0-2])")
 _SOURCE: Final = re.compile(r"[0-9a-f]{32}")
 
@@ -100,6 +103,11 @@ class MonthCount:
         except (ValueError, TypeError, KeyError, AttributeError, TarnError) as error:
             text = "the requests of a month cannot be read"
             raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text) from error
+
+
+def month_of(time_us: int, later: timedelta = timedelta()) -> str:
+    """Returns the month of a time in microseconds since 1970, or of one that is `later`: in UTC, such as `2026-11`."""
+    return f"{_EPOCH + timedelta(microseconds=time_us) + later:%Y-%m}"
 
 
 def check_month(month: str) -> str:

@@ -117,7 +117,7 @@ class GroupWriter:
     def insert(self, namespace: int, path: str, file: str, body: bytes) -> Awaitable[int]:
         """Adds a small body; the answer is 0 if a small or a large block has the path. `file` is the path of
         such a large block, relative to the root."""
-        return self._ask(_Insert(namespace, path, file, body), len(body))
+        return self._ask(_Insert(namespace, path, file, body))
 
     async def place(self, namespace: int, path: str, link: Callable[[], None]) -> bool:
         """Calls `link` under the lock; returns False if a small or a large block has the path.
@@ -144,9 +144,9 @@ class GroupWriter:
         # The thread sends the end before it is over: the report of a defect (`threading.excepthook`) comes after.
         await asyncio.to_thread(self._thread.join)
 
-    async def _ask(self, request: _Request, size_bytes: int = 0) -> int:
-        """Queues a request, and returns its outcome; `size_bytes` is that of `_size_bytes`."""
-        requests, total = self.held_requests + 1, self.held_bytes + size_bytes
+    async def _ask(self, request: _Request) -> int:
+        """Queues a request, and returns its outcome."""
+        requests, total = self.held_requests + 1, self.held_bytes + _size_bytes(request)
         if self.held_requests and (requests > HELD_REQUESTS_MAX or total > HELD_BYTES_MAX):
             raise _full(self.held_requests, self.held_bytes)
         self.held_requests, self.held_bytes = requests, total

@@ -13,8 +13,9 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 
 from tarn.block.port import BlockInfo
@@ -165,25 +166,7 @@ class Tree:
             FileExistsError: the name is taken.
             FileNotFoundError: the source or the target's directory does not exist.
         """
-        for attempt in range(1, _LINK_ATTEMPTS + 1):
-            try:
-                with (
-                    self.open_dir(source[:-1]) as old,
-                    self.open_dir(target[:-1], create=create) as new,
-                ):
-                    os.link(
-                        source[-1],
-                        target[-1],
-                        src_dir_fd=old,
-                        dst_dir_fd=new,
-                        follow_symlinks=False,
-                    )
-            except FileNotFoundError:
-                # A concurrent `remove` of the directory's last file may delete the directory before the link.
-                if not create or attempt == _LINK_ATTEMPTS:
-                    raise
-            else:
-                return
+        self._name(partial(os.link, follow_symlinks=False), source, target, create=create)
 
     def replace(self, source: Sequence[str], target: Sequence[str]) -> None:
         """Gives a file another name, and makes missing directories of it. A file that has the name is replaced, in one
@@ -193,15 +176,27 @@ class Tree:
             FileNotFoundError: the source does not exist.
             IsADirectoryError: a directory has the name.
         """
+        self._name(os.replace, source, target, create=True)
+
+    def _name(
+        self,
+        give: Callable[..., None],
+        source: Sequence[str],
+        target: Sequence[str],
+        *,
+        create: bool,
+    ) -> None:
+        """Calls `os.link` or `os.replace` between two directories."""
         for attempt in range(1, _LINK_ATTEMPTS + 1):
             try:
                 with (
                     self.open_dir(source[:-1]) as old,
-                    self.open_dir(target[:-1], create=True) as new,
+                    self.open_dir(target[:-1], create=create) as new,
                 ):
-                    os.replace(source[-1], target[-1], src_dir_fd=old, dst_dir_fd=new)
-            except FileNotFoundError:  # see `link`
-                if attempt == _LINK_ATTEMPTS:
+                    give(source[-1], target[-1], src_dir_fd=old, dst_dir_fd=new)
+            except FileNotFoundError:
+                # A concurrent `remove` of the directory's last file may delete the directory before the call.
+                if not create or attempt == _LINK_ATTEMPTS:
                     raise
             else:
                 return

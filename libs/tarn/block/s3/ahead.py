@@ -37,7 +37,7 @@ class Ahead(Generic[T]):
     async def _run(self, work: Callable[[], Awaitable[T]]) -> None:
         try:
             self._found.append(await work())
-        except TarnError as error:  # raised by `result`; nobody may ask for it any more
+        except TarnError as error:  # raised by `result`, if it is asked for
             self._error = error
 
     async def result(self) -> T:

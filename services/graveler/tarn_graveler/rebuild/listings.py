@@ -17,7 +17,7 @@ import structlog
 
 from tarn.aio.parallel import for_each
 from tarn.block.committed import Committed
-from tarn.block.port import BlockExistsError, BlockKey, BlockNotFoundError, BlockStore, read_whole
+from tarn.block.port import BlockExistsError, BlockKey, BlockNotFoundError, BlockStore, put_again
 from tarn.block.rangefile import metarange_path, range_path
 from tarn.collection.block_names import BlockKind, paths_of
 from tarn.collection.quarantine import marked_runs, read_manifest, read_parts
@@ -124,11 +124,11 @@ async def _put_again(blocks: BlockStore, namespace: str, paths: Sequence[str]) -
     async def put(path: str) -> None:
         key = BlockKey(namespace, path)
         try:
-            await blocks.put(key, await read_whole(blocks, key))
+            await put_again(blocks, key)
         except BlockNotFoundError as error:
             raise _gone(namespace, [path]) from error
         except BlockExistsError:  # another version of the library wrote other bytes of it meanwhile
-            await blocks.put(key, await read_whole(blocks, key))
+            await put_again(blocks, key)
 
     await for_each(paths, put, _AT_ONCE)
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from typing import Final
 
 from tarn.core.clock import Clock
@@ -11,7 +11,7 @@ from tarn.core.levels import Feature, FeatureGate
 from tarn.kv.keys import InstallationKeys
 from tarn.kv.port import Kv
 from tarn.kv.register import Register
-from tarn.kv.request_count_records import COUNT_MAX, MonthCount, check_month, check_source
+from tarn.kv.request_count_records import COUNT_MAX, MonthCount, check_month, check_source, month_of
 
 __all__ = ["MONTHS_MAX", "RequestCountRecords"]
 
@@ -20,7 +20,6 @@ MONTHS_MAX: Final = 240
 
 _EARLIER: Final = timedelta(days=40)
 _LATER: Final = timedelta(days=2)
-_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class RequestCountRecords:
@@ -47,8 +46,7 @@ class RequestCountRecords:
         self._features.require(Feature.REQUEST_COUNTS)
         check_source(source)
         now_us = self._clock.now_us()
-        now = _EPOCH + timedelta(microseconds=now_us)
-        first, last = f"{now - _EARLIER:%Y-%m}", f"{now + _LATER:%Y-%m}"
+        first, last = month_of(now_us, -_EARLIER), month_of(now_us, _LATER)
         if not first <= check_month(month) <= last:
             text = f"month {month} is not between {first} and {last}: the clocks of the processes differ"
             raise TarnError(Kind.INVALID, Reason.INVALID_ARGUMENT, text, field="month")
@@ -71,7 +69,7 @@ class RequestCountRecords:
         Raises:
             TarnError: CORRUPT; errors of the store.
         """
-        now = _EPOCH + timedelta(microseconds=self._clock.now_us())
-        first = f"{now.year - MONTHS_MAX // 12}-{now.month:02}".encode()
+        year, month = month_of(self._clock.now_us()).split("-")
+        first = f"{int(year) - MONTHS_MAX // 12}-{month}".encode()
         rows = await self._kv.scan(self._keys.request_counts, first, None, MONTHS_MAX + 2)
         return [(key.decode(), MonthCount.decode(value).total) for key, value in rows[-MONTHS_MAX:]]
