@@ -13,7 +13,7 @@ from typing import Final
 
 import structlog
 
-from tarn.rpc.process.log import LineLogger
+from tarn.rpc.process.log import REQUEST_KEYS, LineLogger
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.audit.record import AuditRecord, Outcome
 from tarn.telemetry.meters import Counter, Meters
@@ -119,7 +119,7 @@ class Traces:
         log = structlog.get_logger().bind()
         self._access_log = access_log and log.is_enabled_for(logging.INFO)
         self._failures = log.is_enabled_for(logging.WARNING)
-        self._lines = LineLogger.bound()
+        self._lines = LineLogger.bound().lines_of("api", *REQUEST_KEYS)
         self._meters = meters
         self._audit = audit
         self._by_operation: dict[str, _OperationMeters] = {}
@@ -134,22 +134,22 @@ class Traces:
         failed = trace.status >= 500 or not trace.status
         if not (self._failures if failed else self._access_log):
             return
-        values = {
-            "operation": trace.operation,
-            "method": trace.method,
-            "repo": trace.values.get("repository", ""),
-            "ref": trace.ref,
-            "path": trace.values.get("path", ""),
-            "user": trace.user,
-            "code": trace.reason or "OK",
-            "status": trace.status,
-            "duration_ms": int(seconds * 1e6) / 1000,
-            "request_id": trace.request_id,
-            "bytes_in": trace.bytes_in,
-            "bytes_out": trace.bytes_out,
-            "remote": trace.remote,
-        }
-        self._lines.write("warning" if failed else "info", "api", values)
+        self._lines.write(
+            "warning" if failed else "info",
+            trace.operation,
+            trace.method,
+            trace.values.get("repository", ""),
+            trace.ref,
+            trace.values.get("path", ""),
+            trace.user,
+            trace.reason or "OK",
+            trace.status,
+            int(seconds * 1e6) / 1000,
+            trace.request_id,
+            trace.bytes_in,
+            trace.bytes_out,
+            trace.remote,
+        )
 
     def _count(self, trace: Trace, seconds: float) -> None:
         operation = trace.operation or "none"

@@ -14,7 +14,7 @@ import structlog
 from tarn.core.clock import Clock
 from tarn.core.quota import RATES, QuotaKind
 from tarn.gate.rates import RateLimits
-from tarn.rpc.process.log import LineLogger
+from tarn.rpc.process.log import REQUEST_KEYS, LineLogger
 from tarn.telemetry.audit.log import AuditLog
 from tarn.telemetry.meters import Counter, Exemplar, Histogram, Meters
 from tarn.telemetry.tracing import RequestSpan, Tracing
@@ -86,6 +86,7 @@ class Traces:
         self._access_log = access_log and log.is_enabled_for(logging.INFO)
         self._failures = log.is_enabled_for(logging.WARNING)
         self._lines = LineLogger.bound()
+        self._access = self._lines.lines_of("s3", *REQUEST_KEYS)
         self._open: dict[str, Trace] = {}
         self._slow_s = slow_s
         self._tracing = tracing if tracing is not None and tracing.is_on else None
@@ -169,22 +170,22 @@ class Traces:
         failed = exchange.status >= 500
         if not (self._failures if failed else self._access_log):
             return
-        values = {
-            "operation": "" if trace.operation is None else trace.operation.name,
-            "method": request.method,
-            "repo": trace.repository,
-            "ref": trace.ref,
-            "path": trace.path,
-            "user": trace.user,
-            "code": trace.code or "OK",
-            "status": exchange.status,
-            "duration_ms": int(exchange.seconds * 1e6) / 1000,
-            "request_id": request.request_id,
-            "bytes_in": exchange.received_bytes,
-            "bytes_out": exchange.sent_bytes,
-            "remote": request.remote_addr,
-        }
-        self._lines.write("warning" if failed else "info", "s3", values)
+        self._access.write(
+            "warning" if failed else "info",
+            "" if trace.operation is None else trace.operation.name,
+            request.method,
+            trace.repository,
+            trace.ref,
+            trace.path,
+            trace.user,
+            trace.code or "OK",
+            exchange.status,
+            int(exchange.seconds * 1e6) / 1000,
+            request.request_id,
+            exchange.received_bytes,
+            exchange.sent_bytes,
+            request.remote_addr,
+        )
 
     def _end_span(self, trace: Trace, span: RequestSpan, exchange: Exchange) -> None:
         """Ends the span, and makes the request the exemplar of its bucket."""

@@ -25,42 +25,47 @@ class LogLines:
 
     def __init__(self, stream: TextIO) -> None:
         self._stream = stream
+        # Held by whoever writes, so that lines keep their order. Adding a line needs no lock: see `flush`.
         self._lock = threading.Lock()
         self._waiting: list[str] = []
+        # Whether the loop will call `flush`. Set before the call is scheduled, cleared before it looks.
+        self._is_due = False
         # The loop that calls `flush`, and its thread; asking for the running loop is a system call.
         self._home: tuple[asyncio.AbstractEventLoop, int] | None = None
 
     def info(self, line: str) -> None:
         """Writes a line at the end of the loop's tick; immediately in a thread without a loop."""
-        home, thread = self._home, threading.get_ident()
-        if home is None or home[1] != thread or not home[0].is_running():
+        home = self._home
+        if home is None or home[1] != threading.get_ident() or not home[0].is_running():
             try:
-                home = self._home = asyncio.get_running_loop(), thread
+                home = self._home = asyncio.get_running_loop(), threading.get_ident()
             except RuntimeError:
                 self.error(line)
                 return
+            self._is_due = False  # the flush of a closed loop never comes
+        waiting = self._waiting
+        waiting.append(line)
+        if not self._is_due:
+            self._is_due = True
             home[0].call_soon(self.flush)  # also writes the lines that a closed loop has left
-        with self._lock:
-            self._waiting.append(line)
-            count = len(self._waiting)
-        if count == 1:
-            home[0].call_soon(self.flush)
-        elif count >= _WAITING_MAX:
+        elif len(waiting) >= _WAITING_MAX:
             self.flush()
 
     def error(self, line: str) -> None:
         """Writes a line immediately."""
-        with self._lock:
-            self._waiting.append(line)
+        self._waiting.append(line)
         self.flush()
 
     debug = info
     warning = critical = error
 
     def flush(self) -> None:
-        """Writes the waiting lines."""
+        """Writes the waiting lines. A line that another thread adds meanwhile stays behind those that are written."""
         with self._lock:
-            lines, self._waiting = self._waiting, []
+            self._is_due = False
+            waiting = self._waiting
+            lines = waiting[:]
+            del waiting[: len(lines)]
             if lines:
                 self._stream.write("\n".join(lines) + "\n")
                 self._stream.flush()

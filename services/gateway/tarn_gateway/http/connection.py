@@ -13,7 +13,8 @@ from typing import Final, NamedTuple, cast
 from tarn_gateway.http.body import BodyReader, BodyTruncatedError, WholeBody
 from tarn_gateway.http.context import Exchange, ServerContext, Spawn
 from tarn_gateway.http.discard import Discard
-from tarn_gateway.http.head import HeadError, parse_head
+from tarn_gateway.http.head import HeadError
+from tarn_gateway.http.last_head import LastHead
 from tarn_gateway.http.request import Request
 from tarn_gateway.http.response import Response
 from tarn_gateway.http.response_writer import (
@@ -55,6 +56,7 @@ class Connection(asyncio.BufferedProtocol):
         "_client",
         "_context",
         "_deadline",
+        "_heads",
         "_identified",
         "_last_read",
         "_next",
@@ -80,6 +82,7 @@ class Connection(asyncio.BufferedProtocol):
         self._body: BodyReader | Discard | None = None
         # Received bytes that belong to no body or head yet.
         self._pending = bytearray()
+        self._heads = LastHead()
         self._paused = False
         # Set while the task waits for the next request.
         self._next: asyncio.Future[Request | HeadError | None] | None = None
@@ -125,15 +128,16 @@ class Connection(asyncio.BufferedProtocol):
         if self._body is not None:
             self._body.commit(nbytes)
             return
-        received = self._context.head_view[:nbytes]
-        if self._next is not None and not self._next.done():
-            if not self._pending and self._begin_whole(received):
-                return
-            self._pending += received
-            if (begun := self._begin_pending()) is not None:
-                self._next.set_result(begun)
+        waiting = self._next
+        if waiting is not None and not waiting.done():
+            begun = None if self._pending else self._begin_whole(nbytes)
+            if begun is None:
+                self._pending += self._context.head_view[:nbytes]
+                begun = self._begin_pending()
+            if begun is not None:
+                waiting.set_result(begun)
             return
-        self._pending += received
+        self._pending += self._context.head_view[:nbytes]
         if len(self._pending) > self._context.limits.header_bytes_max:
             self._pause()
 
@@ -206,17 +210,16 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- from bytes to requests
 
-    def _begin_whole(self, received: memoryview) -> bool:
-        """The fast path: parses a head that arrived in one piece, without a copy."""
-        buffer = self._context.head_buffer
-        if buffer[0] <= 0x0D:  # an empty line before the request: the slow path strips it
-            return False
-        end = buffer.find(b"\r\n\r\n", 0, len(received)) + 4
-        if end < 4 or end > self._context.limits.header_bytes_max:
-            return False
-        assert self._next is not None, "a task waits"
-        self._next.set_result(self._begin(received[:end], bytes(received[end:])))
-        return True
+    def _begin_whole(self, size: int) -> Request | HeadError | None:
+        """The fast path: parses a head that arrived in one piece."""
+        context = self._context
+        buffer = context.head_buffer
+        end = buffer.find(b"\r\n\r\n", 0, size) + 4
+        # An empty line before the request: the slow path strips it.
+        if end < 4 or end > context.limits.header_bytes_max or buffer[0] <= 0x0D:
+            return None
+        rest = b"" if end == size else bytes(context.head_view[end:size])
+        return self._begin(bytes(context.head_view[:end]), rest)
 
     def _begin_pending(self) -> Request | HeadError | None:
         """Returns the next request of `_pending`, if its head is complete."""
@@ -238,11 +241,11 @@ class Connection(asyncio.BufferedProtocol):
             self._deadline = self._context.loop.time() + limits.header_timeout_s
         return None
 
-    def _begin(self, data: memoryview | bytes, rest: bytes) -> Request | HeadError:
+    def _begin(self, data: bytes, rest: bytes) -> Request | HeadError:
         """Parses a head and sets up its body, which begins with `rest`."""
         context = self._context
         try:
-            head = parse_head(data, context.limits)
+            head, raw_path, raw_query, headers = self._heads.parse(data, context.limits)
         except HeadError as error:
             return error
         length = head.body_length
@@ -263,9 +266,9 @@ class Connection(asyncio.BufferedProtocol):
             self._pause()  # until the handler reads it
         return Request(
             head.method,
-            head.raw_path,
-            head.raw_query,
-            head.headers,
+            raw_path,
+            raw_query,
+            headers,
             body,
             remote_addr=self._remote_addr,
             request_id=context.next_request_id(),

@@ -7,7 +7,7 @@ bytes that the client sent, as a signature needs them.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 __all__ = ["Headers"]
 
@@ -26,16 +26,33 @@ class Headers(dict[str, str]):
         amz_names: the distinct names that begin with `x-amz-`, which several checks use.
     """
 
-    __slots__ = ("amz_names", "pairs")
+    __slots__ = ("_repeated", "amz_names")
 
     def __init__(self, pairs: Iterable[tuple[str, str]]) -> None:
-        self.pairs = list(pairs)
-        dict.__init__(self, self.pairs)
-        if len(self) != len(self.pairs):
+        pairs = list(pairs)
+        dict.__init__(self, pairs)
+        # The pairs, if a name is among them twice.
+        self._repeated: list[tuple[str, str]] | None = None
+        if len(self) != len(pairs):
+            self._repeated = pairs
             self.clear()
-            for name, value in self.pairs:
+            for name, value in pairs:
                 self[name] = f"{self[name]},{value}" if name in self else value
         self.amz_names = list(filter(_begins_with_amz, self))
+
+    @property
+    def pairs(self) -> list[tuple[str, str]]:
+        """`(name, value)` in the order received, one for each line."""
+        return list(self.items()) if self._repeated is None else self._repeated
+
+    def changed(self, values: Mapping[str, str]) -> Headers:
+        """Returns these headers, each of which is one line, with other values of some of them."""
+        assert self._repeated is None, "only distinct headers can be changed"
+        made = Headers.__new__(Headers)
+        made.update(self)
+        made.update(values)
+        made._repeated, made.amz_names = None, self.amz_names  # noqa: SLF001 - of its own class
+        return made
 
     def text(self, name: str) -> str:
         """Returns the value of a lower-case name, empty if absent."""

@@ -1,0 +1,100 @@
+"""Heads of one connection, which repeat: a client's next request differs from its last one in the target, the
+signature, the time, perhaps a range.
+
+A head of the same lines but a few is not parsed again. A line may differ only in a value, of characters that can only
+be a value, and only if its name means nothing to HTTP's framing (`_FREE`). So the grammar that llhttp has accepted
+for the last head is that of this one, and what else `parse_head` checks depends on lines that are the same. All other
+heads are parsed in general. A property test (tests/unit/gateway/http/test_last_head.py) says that both agree.
+"""
+
+from __future__ import annotations
+
+import re
+from itertools import compress
+from operator import ne
+from typing import Final
+
+from tarn_gateway.http.head import Head, parse_head
+from tarn_gateway.http.headers import Headers
+from tarn_gateway.http.limits import HttpLimits
+
+__all__ = ["LastHead"]
+
+_BYTES_MAX: Final = 2048
+"""Of a head that is remembered: each connection holds one."""
+_FREE: Final = frozenset(
+    {
+        *("authorization", "x-amz-date", "x-amz-content-sha256", "x-amz-security-token", "range"),
+        *("if-match", "if-none-match", "if-modified-since", "if-unmodified-since", "if-range"),
+        *("amz-sdk-invocation-id", "amz-sdk-request", "x-amzn-trace-id", "traceparent"),
+        *("content-md5", "x-amz-user-agent", "user-agent", "referer", "date"),
+    }
+)
+"""Headers whose values change from one request to the next, and say nothing about its framing."""
+_ENDS: Final = b" HTTP/1.1"
+_PLACES: Final = range(_BYTES_MAX)
+_is_value = re.compile(rb"[!-~](?:[ -~]*[!-~])?").fullmatch
+_target_of = re.compile(
+    rb"(/[A-Za-z0-9\-._~/%!$&'()*+,;=:@]*)(?:\?([A-Za-z0-9\-._~/%!$&'()*+,;=:@?]*))?"
+).fullmatch
+
+Parsed = tuple[Head, bytes, bytes, Headers]
+"""A head, of which only what does not repeat counts (method and framing), with the path, query and headers."""
+
+
+class LastHead:
+    """Parses the heads of one connection."""
+
+    __slots__ = ("_begins", "_head", "_lines", "_names")
+
+    def __init__(self) -> None:
+        # The lines of the last head that can repeat, the request line first; without one, none.
+        self._lines: list[bytes] = []
+
+    def parse(self, data: bytes, limits: HttpLimits) -> Parsed:
+        """Parses a head that ends with its empty line. Raises as `parse_head`."""
+        lines = data.split(b"\r\n")
+        if len(lines) == len(self._lines):
+            found = self._again(lines, limits)
+            if found is not None:
+                return found
+        head = parse_head(data, limits)
+        self._remember(data, lines, head)
+        return head, head.raw_path, head.raw_query, head.headers
+
+    def _again(self, lines: list[bytes], limits: HttpLimits) -> Parsed | None:
+        """Returns a head like the last one; None if it may be another one."""
+        line, names, begins = lines[0], self._names, self._begins
+        begin = begins[0]
+        if not (line.startswith(begin) and line.endswith(_ENDS)):
+            return None
+        target = _target_of(line, len(begin), len(line) - len(_ENDS))
+        if target is None or len(line) > limits.url_bytes_max:
+            return None
+        changed = {}
+        for at in compress(_PLACES, map(ne, lines, self._lines)):
+            if at:
+                line, begin = lines[at], begins[at]
+                if not begin or not line.startswith(begin):
+                    return None
+                if not _is_value(line, len(begin)):
+                    return None
+                changed[names[at]] = line[len(begin) :].decode()
+        path, query = target.groups(b"")
+        return self._head, path, query, self._head.headers.changed(changed)
+
+    def _remember(self, data: bytes, lines: list[bytes], head: Head) -> None:
+        """Remembers a head, if it can repeat."""
+        self._lines = []
+        names, begins, headers = [""], [f"{head.method} ".encode()], head.headers
+        if len(data) > _BYTES_MAX or head.http_1_0 or len(headers) != len(lines) - 3:
+            return
+        for line in lines[1:-2]:
+            begin, blank, value = line.partition(b": ")
+            name = begin.decode("latin-1").lower()
+            is_plain = bool(blank) and headers.get(name) == value.decode("latin-1")
+            names.append(name)
+            begins.append(begin + blank if is_plain and name in _FREE else b"")
+        if lines[0].startswith(begins[0]) and lines[0].endswith(_ENDS):
+            self._head, self._names, self._begins = head, names, [*begins, b"", b""]
+            self._lines = lines
