@@ -16,7 +16,7 @@ from urllib.parse import quote_from_bytes, unquote_to_bytes
 
 from tarn_gateway.http import Headers
 
-__all__ = ["canonical_requests"]
+__all__ = ["encoded_form", "received_form", "tail_of"]
 
 _BLANKS: Final = re.compile(r"[ \t]+")
 # The characters that AWS leaves unescaped, and the separators.
@@ -24,20 +24,10 @@ _PLAIN_PATH: Final = re.compile(rb"[A-Za-z0-9\-._~/]*")
 _PLAIN_QUERY: Final = re.compile(rb"[A-Za-z0-9\-._~&=]*")
 
 
-def canonical_requests(
-    method: str,
-    raw_path: bytes,
-    raw_query: bytes,
-    headers: Headers,
-    signed_headers: Iterable[str],
-    payload_hash: str,
-) -> Iterator[bytes]:
-    """Returns the canonical forms to try, most likely first; the second one only if it differs.
+def tail_of(headers: Headers, signed_headers: Iterable[str], payload_hash: str) -> bytes:
+    """Returns what follows the query in a canonical request.
 
     Args:
-        method: the HTTP method.
-        raw_path: as received.
-        raw_query: as received; X-Amz-Signature is omitted here.
         headers: as received.
         signed_headers: names in the order signed.
         payload_hash: the last line.
@@ -47,20 +37,34 @@ def canonical_requests(
     lines = "".join(map("%s:%s\n".__mod__, zip(names, values, strict=False)))
     if "  " in lines or "\t" in lines:
         lines = "".join([f"{name}:{_folded(headers.text(name))}\n" for name in names])
-    tail = f"\n{lines}\n{';'.join(names)}\n{payload_hash}".encode("latin-1")
-    start = method.encode("ascii") + b"\n"
+    return f"\n{lines}\n{';'.join(names)}\n{payload_hash}".encode("latin-1")
+
+
+def received_form(method: str, raw_path: bytes, raw_query: bytes, tail: bytes) -> bytes:
+    """Returns the canonical form of a request as it was received: in nearly all requests, what was signed.
+
+    Args:
+        method: the HTTP method.
+        raw_path: as received.
+        raw_query: as received; X-Amz-Signature is omitted here.
+        tail: as `tail_of`.
+    """
+    query = _sorted(_pairs(raw_query)) if raw_query else b""
+    return b"%b\n%b\n%b%b" % (method.encode("ascii"), raw_path or b"/", query, tail)
+
+
+def encoded_form(method: str, raw_path: bytes, raw_query: bytes, tail: bytes) -> bytes | None:
+    """As `received_form`, for clients that sign AWS's own encoding of what they send; None if it is the same."""
     path = raw_path or b"/"
-    received = _sorted(_pairs(raw_query)) if raw_query else b""
-    yield start + path + b"\n" + received + tail
     if _PLAIN_PATH.fullmatch(path) and _PLAIN_QUERY.fullmatch(raw_query):
-        return
+        return None
     encoded_path = _encode(path, safe="/-._~")
     encoded = _sorted(
         (_encode(name.replace(b"+", b" ")), _encode(value.replace(b"+", b" ")))
         for name, value in _pairs(raw_query)
     )
-    if encoded_path != path or encoded != received:
-        yield start + encoded_path + b"\n" + encoded + tail
+    form = b"%b\n%b\n%b%b" % (method.encode("ascii"), encoded_path, encoded, tail)
+    return None if form == received_form(method, raw_path, raw_query, tail) else form
 
 
 def _folded(value: str) -> str:

@@ -22,7 +22,7 @@ from typing import Final, NamedTuple, NoReturn
 from tarn_gateway.http import Headers, Request
 from tarn_gateway.requests.query import Query, parse_query
 from tarn_gateway.s3error import S3Error
-from tarn_gateway.signing.canonical import canonical_requests
+from tarn_gateway.signing.canonical import encoded_form, received_form, tail_of
 
 __all__ = [
     "HIDDEN",
@@ -97,6 +97,53 @@ class SigV4Policy:
     skew_s: int = 900
 
 
+class _Known(NamedTuple):
+    """What `parse_authorization` and `verify` have found in a request whose signature was right. Of another one with
+    the same claim and the same `values` and `amz_names` they find the same: these are all that they look at, but for
+    the target and the time.
+
+    Attributes:
+        values: of the claim's signed headers, which include the time and the hash of the body.
+        amz_names: see `Headers`.
+        timestamp, signed_headers, payload_hash: see `SignedRequest`.
+        time_s: the timestamp in seconds since the epoch.
+        begin: what precedes the digest in the string to sign.
+        tail: see `canonical.tail_of`.
+    """
+
+    values: tuple[str, ...]
+    amz_names: list[str]
+    timestamp: str
+    signed_headers: tuple[str, ...]
+    payload_hash: str
+    time_s: int
+    begin: str
+    tail: bytes
+
+
+class _Claim:
+    """What an Authorization header says before its signature.
+
+    Attributes:
+        scope: access key id, date, region and service.
+        names: of the signed headers, as written.
+        known: of the last verified request; None before one. So only users with credentials fill it.
+    """
+
+    __slots__ = ("known", "names", "scope")
+
+    def __init__(self, scope: _Scope, names: str) -> None:
+        self.scope = scope
+        self.names = names
+        self.known: _Known | None = None
+
+
+_ALWAYS_KNOWN: Final = frozenset({"host", "x-amz-date", "x-amz-content-sha256"})
+"""Signed headers without which a request is not remembered: by other ones its time or its hash would be found."""
+_KNOWN_BYTES_MAX: Final = 2048
+"""Of the signed headers that are remembered with a claim."""
+
+
 class SignedRequest(NamedTuple):
     """A request's authorization, checked except for the signature itself.
 
@@ -113,6 +160,8 @@ class SignedRequest(NamedTuple):
         headers: its headers as received, before parameters were added to them.
         strings_to_sign: of Signature Version 2, which has no scope (`signing.sigv2`), most likely first; empty for
             version 4.
+        claim: of its Authorization header; None for all other signatures.
+        known: what such a request of the same claim, headers and time was verified with; None without one.
     """
 
     access_key_id: str
@@ -126,6 +175,8 @@ class SignedRequest(NamedTuple):
     request: Request
     headers: Headers
     strings_to_sign: tuple[bytes, ...] = ()
+    claim: _Claim | None = None
+    known: _Known | None = None
 
     @property
     def scope(self) -> str:
@@ -228,10 +279,28 @@ def _refuse_kind(kind: str, header: str) -> NoReturn:
 
 
 def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy) -> SignedRequest:
-    (access_key_id, date, region, service), names, signature = _claim_of(header, policy)
+    claim, signature = _claim_of(header, policy)
     if not SIGNATURE.fullmatch(signature):
         raise _malformed("Signature is not 64 hex digits.")
-    headers = request.headers
+    headers, known = request.headers, claim.known
+    if (
+        known is not None
+        and known.amz_names == headers.amz_names
+        and known.values == tuple(map(headers.get, known.signed_headers))
+        and abs(now_s - known.time_s) <= policy.skew_s
+    ):
+        return SignedRequest(
+            *claim.scope,
+            known.timestamp,
+            known.signed_headers,
+            signature,
+            known.payload_hash,
+            request,
+            headers,
+            (),
+            claim,
+            known,
+        )
     timestamp, time_s = _header_time(headers)
     if abs(now_s - time_s) > policy.skew_s:
         raise S3Error(
@@ -240,9 +309,10 @@ def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy
             ServerTime=timestamp_of(now_s),
             MaxAllowedSkewMilliseconds=str(policy.skew_s * 1000),
         )
+    access_key_id, date, region, service = claim.scope
     if date != timestamp[:8]:
         raise _malformed("Invalid credential date. Date is not the same as X-Amz-Date.")
-    signed_headers = _checked_names(names, headers, _malformed)
+    signed_headers = _checked_names(claim.names, headers, _malformed)
     payload_hash = headers.get("x-amz-content-sha256")
     if payload_hash is None and policy.service != SERVICE:
         payload_hash = UNSIGNED_PAYLOAD  # until the body is read
@@ -259,6 +329,7 @@ def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy
         payload_hash if payload_hash in PAYLOAD_MODES else _checked_hash(payload_hash),
         request=request,
         headers=headers,
+        claim=claim,
     )
 
 
@@ -266,17 +337,17 @@ _Scope = tuple[str, str, str, str]
 """Access key id, date, region and service."""
 
 
-def _claim_of(text: str, policy: SigV4Policy) -> tuple[_Scope, str, str]:
-    """Returns the scope, the signed headers and the signature of an Authorization header, whose kind is ours."""
+def _claim_of(text: str, policy: SigV4Policy) -> tuple[_Claim, str]:
+    """Returns the claim and the signature of an Authorization header, whose kind is ours."""
     # Clients put the signature last; the text before it is the same in all their requests of a day.
     end = len(text) - _SIGNATURE_DIGITS
     if 0 < end <= _REMEMBERED_CHARACTERS_MAX and text.endswith("Signature=", 0, end):
-        scope, names, _ = _remembered_claim(text[:end], policy.region, policy.service)
-        return scope, names, text[end:]
+        claim, _ = _remembered_claim(text[:end], policy.region, policy.service)
+        return claim, text[end:]
     return _parse_claim(text, policy.region, policy.service)
 
 
-def _parse_claim(header: str, region: str | None, service: str) -> tuple[_Scope, str, str]:
+def _parse_claim(header: str, region: str | None, service: str) -> tuple[_Claim, str]:
     kind, _, text = header.partition(" ")
     if kind != ALGORITHM:
         _refuse_kind(kind, header)
@@ -293,7 +364,7 @@ def _parse_claim(header: str, region: str | None, service: str) -> tuple[_Scope,
         if name not in fields:
             raise _malformed(f"missing {name}.")
     scope = split_scope(fields["Credential"], region, service, _malformed)
-    return scope, fields["SignedHeaders"], fields["Signature"]
+    return _Claim(scope, fields["SignedHeaders"]), fields["Signature"]
 
 
 _remembered_claim = lru_cache(maxsize=4096)(_parse_claim)
@@ -551,8 +622,11 @@ def _iso(seconds: int) -> str:
 @lru_cache(maxsize=1024)
 def _keyed(signing_key: bytes) -> hmac.HMAC:
     """Returns a keyed HMAC to be copied. `hmac.digest` processes the key in each call, and releases the
-    interpreter lock for its two microseconds: while a commit runs, reacquiring the lock takes longer than that."""
-    return hmac.new(signing_key, digestmod="sha256")
+    interpreter lock for its two microseconds: while a commit runs, reacquiring the lock takes longer than that.
+
+    OpenSSL's object, if there is one: the wrapper of `hmac` costs more than the hash of a short text."""
+    made = hmac.new(signing_key, digestmod="sha256")
+    return getattr(made, "_hmac", None) or made
 
 
 def verify(signed: SignedRequest, signing_key: bytes) -> None:
@@ -561,31 +635,54 @@ def verify(signed: SignedRequest, signing_key: bytes) -> None:
     Raises:
         S3Error: SignatureDoesNotMatch, with the text that we signed, so that the client can compare.
     """
-    first: tuple[str, bytes] | None = None
-    request = signed.request
-    forms = canonical_requests(
-        request.method,
-        request.raw_path,
-        request.raw_query,
-        signed.headers,
-        signed.signed_headers,
-        signed.payload_hash,
-    )
-    for canonical in forms:
-        digest = hashlib.sha256(canonical).hexdigest()
-        text = f"{ALGORITHM}\n{signed.timestamp}\n{signed.scope}\n{digest}"
+    request, known = signed.request, signed.known
+    if known is not None:
+        begin, tail = known.begin, known.tail
+    else:
+        begin = f"{ALGORITHM}\n{signed.timestamp}\n{signed.scope}\n"
+        tail = tail_of(signed.headers, signed.signed_headers, signed.payload_hash)
+    canonical = received_form(request.method, request.raw_path, request.raw_query, tail)
+    text = f"{begin}{hashlib.sha256(canonical).hexdigest()}".encode()
+    code = _keyed(signing_key).copy()
+    code.update(text)
+    if hmac.compare_digest(code.hexdigest(), signed.signature):
+        if known is None and signed.claim is not None:
+            _remember(signed.claim, signed, begin, tail)
+        return
+    other = encoded_form(request.method, request.raw_path, request.raw_query, tail)
+    if other is not None:
         code = _keyed(signing_key).copy()
-        code.update(text.encode())
+        code.update(f"{begin}{hashlib.sha256(other).hexdigest()}".encode())
         if hmac.compare_digest(code.hexdigest(), signed.signature):
             return
-        first = first or (text, canonical)
-    assert first is not None, "there is always a canonical form"
-    text, canonical = first
     raise signature_mismatch(
         signed,
-        StringToSign=text.encode(),
+        StringToSign=text,
         CanonicalRequest=None if _SESSION_TOKEN.encode() in canonical.lower() else canonical,
     )
+
+
+def _remember(claim: _Claim, signed: SignedRequest, begin: str, tail: bytes) -> None:
+    """Remembers what was found in a verified request, for the next ones with the same claim."""
+    headers, names, time_s = signed.headers, signed.signed_headers, seconds_of(signed.timestamp)
+    if (
+        time_s is not None
+        and signed.service == SERVICE
+        and _ALWAYS_KNOWN.issubset(names)
+        and headers.keys() >= set(names)
+        and len(tail) <= _KNOWN_BYTES_MAX
+    ):
+        values = tuple(headers[name] for name in names)
+        claim.known = _Known(
+            values,
+            headers.amz_names,
+            signed.timestamp,
+            names,
+            signed.payload_hash,
+            time_s,
+            begin,
+            tail,
+        )
 
 
 def signature_mismatch(signed: SignedRequest, **texts: bytes | None) -> S3Error:
