@@ -24,10 +24,11 @@ from tarn.core.entry import is_tombstone
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.listing.pages import Page, PageRequest
 from tarn.kv.keys import path_key
+from tarn.kv.port import Versioned
 from tarn.kv.records import Repository
 from tarn_graveler.branch.kept_objects import KeptObjects
 from tarn_graveler.branch.layers import Layers
-from tarn_graveler.records.branches import Branches, BranchName
+from tarn_graveler.records.branches import CACHE_SECONDS, Branches, BranchName
 from tarn_graveler.records.expired import ExpiredCommits
 from tarn_graveler.refs.resolving import OnCommit, Refs
 
@@ -36,6 +37,8 @@ __all__ = ["Reading", "entry_not_found"]
 _TRIES = 4
 
 R = TypeVar("R")
+_Read = tuple[Branch, Versioned | None]
+"""A record, and the row of a path in its newest token, as of one moment."""
 
 
 def entry_not_found(repository: Repository, ref: str, path: str) -> TarnError:
@@ -68,6 +71,7 @@ class Reading:
         self._expired = expired
         self._kept = kept
         self._clock = clock
+        self._now = clock.monotonic
         self._read_seconds_max = read_seconds_max
 
     async def by_record(self, name: BranchName, read: Callable[[Branch], Awaitable[R]]) -> R:
@@ -118,29 +122,58 @@ class Reading:
             TarnError: REF_NOT_FOUND, BRANCH_NOT_FOUND, ENTRY_NOT_FOUND; EXPIRED_COMMIT, unless a rule of objects keeps
                 this one.
         """
+        branches, begin = self._branches, self._now()
+        read: _Read | None = None
+        if branches.reads_at_once:
+            # The fast path: a branch that this process knows by this name, and that is there now, is what the ref
+            # stands for, so the ref is not resolved. The general path below finds the same.
+            place = repository.instance_uid, ref
+            read = await branches.at_once(place, path_key(path), begin - CACHE_SECONDS)
+        if read is not None and (row := read[1]) is not None:
+            packed: bytes | None = row.value
+        else:
+            packed = await self._find(repository, ref, path, read, begin)
+        if packed is None or is_tombstone(packed):
+            raise entry_not_found(repository, ref, path)
+        return packed
+
+    async def _find(
+        self, repository: Repository, ref: str, path: str, read: _Read | None, begin: float
+    ) -> bytes | None:
+        """Finds the newest row of a path of any ref.
+
+        Args:
+            repository: of the ref.
+            ref: see `Refs.resolve`.
+            path: of the entry.
+            read: what `Branches.at_once` found for this call; None if it was not asked, or did not know.
+            begin: when it was asked.
+        """
 
         def of_branch(name: BranchName) -> Awaitable[bytes | None]:
             if self._branches.reads_at_once:
-                return self._find_at_once(name, path)
+                return self._find_at_once(name, path, read, begin)
             return self.by_record(name, partial(self._layers.find_one, name, path))
 
         def of_commit(found: OnCommit) -> Awaitable[bytes | None]:
             return self._find_committed(repository, found, path)
 
-        packed = await self._refs.read(repository, ref, of_branch, of_commit)
-        if packed is None or is_tombstone(packed):
-            raise entry_not_found(repository, ref, path)
-        return packed
+        return await self._refs.read(repository, ref, of_branch, of_commit)
 
-    async def _find_at_once(self, name: BranchName, path: str) -> bytes | None:
+    async def _find_at_once(
+        self, name: BranchName, path: str, read: _Read | None, begin: float
+    ) -> bytes | None:
         """Finds the newest row of a path, as `by_record` does, by one read if this process knows the record."""
-        begin = self._clock.monotonic()
-        if (read := await self._branches.at_once(name, path_key(path))) is not None:
+        if read is None:
+            begin = self._now()
+            place = name.repository.instance_uid, name.branch_id
+            read = await self._branches.at_once(place, path_key(path))
+        if read is not None:
             record, row = read
             if row is not None:
                 return row.value
             found = await self._layers.find_one(name, path, record, depth_min=1)
-            if self._clock.monotonic() - begin < self._read_seconds_max:
+            if self._now() - begin < self._read_seconds_max:
                 return found
         return await self.by_record(name, partial(self._layers.find_one, name, path))
 

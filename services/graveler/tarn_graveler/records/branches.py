@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, replace
+from math import inf
 from typing import TypeVar
 
 from tarn.aio.bounded_map import BoundedMap
@@ -60,6 +61,7 @@ from tarn_graveler.records.settling import Attempts
 from tarn_graveler.records.staging_events import StagingEvents
 
 __all__ = [
+    "CACHE_SECONDS",
     "CAS_TRIES",
     "BranchChange",
     "BranchName",
@@ -74,7 +76,8 @@ CAS_TRIES = 32
 
 _CREATION = Cause(HeadOperation.CREATE)
 _DELETION = Cause(HeadOperation.DELETE)
-_CACHE_SECONDS = 2.0
+CACHE_SECONDS = 2.0
+"""How long a record is taken for the one that this process has read."""
 _CACHED_MAX = 10_000
 _STAGING_BUCKETS = 4
 
@@ -179,6 +182,7 @@ class Branches:
         self._reflog = reflog
         self._repositories = repositories
         self._clock = clock
+        self._now = clock.monotonic
         self._ids = ids
         # By repository instance and branch.
         # Not a `TtlCache`: `accept` still compares a record that is too old to be used with the one that was read.
@@ -200,7 +204,7 @@ class Branches:
     def cached(self, name: BranchName) -> Branch | None:
         """Returns the record as it was at most two seconds ago; None if this process has not read it since."""
         known = self._known.get((name.repository.instance_uid, name.branch_id))
-        if known is None or self._clock.monotonic() - known.read_at >= _CACHE_SECONDS:
+        if known is None or self._clock.monotonic() - known.read_at >= CACHE_SECONDS:
             return None
         return known.branch
 
@@ -222,22 +226,31 @@ class Branches:
             found = await self.begin_fresh(name)
         return self.accept(name, found)
 
-    async def at_once(self, name: BranchName, key: bytes) -> tuple[Branch, Versioned | None] | None:
+    async def at_once(
+        self, place: tuple[str, str], key: bytes, since: float = -inf
+    ) -> tuple[Branch, Versioned | None] | None:
         """Returns the record, and the row of a key in its staging token, both as of one moment of this call; only if
         `reads_at_once`. None if the record is not the one that this process knows.
+
+        Args:
+            place: instance of the repository, and branch.
+            key: of the row.
+            since: this process must have read the record since this time, on the monotonic clock.
 
         Raises:
             TarnError: errors of the store.
         """
-        known = self._known.get((name.repository.instance_uid, name.branch_id))
-        if known is None:
+        known = self._known.get(place)
+        if known is None or known.rows is None or known.read_at <= since:
             return None
-        record, token = self._rows(name, known)
-        wanted = record, (token, key)
-        found, row = self._reads.at_once(*wanted) or await self._reads.together(*wanted)
+        record, token = known.rows
+        row_name = token, key
+        found, row = self._reads.at_once(record, row_name) or await self._reads.together(
+            record, row_name
+        )
         if found is None or found.value != known.value:
             return None
-        known.read_at = self._clock.monotonic()
+        known.read_at = self._now()
         return known.branch, row
 
     def staging_partition(self, name: BranchName, branch: Branch) -> Partition:
