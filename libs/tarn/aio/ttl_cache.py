@@ -44,14 +44,14 @@ class TtlCache(Generic[K, V]):
 
     def get(self, key: K) -> V | None:
         """Returns the value; None if there is none or it has expired."""
-        entry = self._entries.get(key)
-        if entry is None:
+        entries = self._entries
+        if key not in entries:
             return None
-        value, end = entry
+        value, end = entries[key]
         if end <= self._now():
-            del self._entries[key]
+            del entries[key]
             return None
-        self._entries.move_to_end(key)
+        entries.move_to_end(key)
         self.hits += 1
         return value
 

@@ -11,6 +11,7 @@ import hashlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import lru_cache
 from types import MappingProxyType
 from typing import Final
 
@@ -24,6 +25,7 @@ from tarn.core.access.actions import (
     ref_object_resource,
     repository_resource,
 )
+from tarn.core.access.policy import Policy
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.refs import branch_to_write
@@ -73,6 +75,7 @@ class Authenticator:
         sigv2_domains: Sequence[str] | None = None,
     ) -> None:
         self._access = access
+        self._cached = access.signing_grant_cached
         self._clock = clock
         self._policy = policy
         self._timeout_s = timeout_s
@@ -92,7 +95,12 @@ class Authenticator:
             if claim is not None:
                 return claim, await self._granted_by_signature(request, claim)
         signed = parse_authorization(request, now_us, self._policy)
-        granted = await self._granted(request, signed, request.headers.get(_TOKEN))
+        token = request.headers.get(_TOKEN)
+        granted = None
+        if token is None:  # as `_granted`, in one step less
+            granted = self._cached(signed[0], signed[1], signed[2], signed[3])
+        if granted is None:
+            granted = await self._granted(request, signed, token)
         verify(signed, granted.signing_key)
         return signed, granted
 
@@ -164,7 +172,7 @@ class Authenticator:
         """
         digest = b"" if token is None else _token_digest(token)
         scope = (signed.access_key_id, signed.date, signed.region, signed.service, digest)
-        granted = self._access.signing_grant_cached(*scope)
+        granted = self._cached(*scope)
         if granted is None:
             with _naming(signed):
                 granted = await self._access.signing_grant(self._call(request), *scope)
@@ -203,6 +211,8 @@ def _token_digest(token: str) -> bytes:
 
 
 _WRITE: Final = Action.WRITE_REPO
+_READ: Final = Action.READ_REPO
+_OF_KEY: Final = About.KEY
 """Looked up once: members of enumerations are slow to reach."""
 
 
@@ -261,6 +271,17 @@ _RESOURCES: Mapping[About, Callable[[S3Request], str] | None] = MappingProxyType
 )
 
 
+@lru_cache(4096)
+def _may_read_all(policy: Policy, repository: str, ref: str) -> bool:
+    """Whether a policy, which never changes, allows to read every path of a ref: then the path makes no difference.
+
+    Raises:
+        S3Error: NoSuchKey for a ref that cannot exist.
+    """
+    every = ref_object_resource(repository, readable_ref(ref), "")
+    return policy.allows_all(Action.READ_REPO, every)
+
+
 def require(request: S3Request, action: Action | None, resource: str) -> None:
     """Checks that the caller may perform an action on one resource.
 
@@ -292,6 +313,14 @@ def authorize(request: S3Request) -> None:
     if not request.signed.access_key_id:
         if not (operation.is_public and request.place.is_public):
             raise anonymous_refusal()
+        return
+    target = request.ref_path
+    if (
+        target is not None
+        and operation.about is _OF_KEY
+        and operation.action is _READ
+        and _may_read_all(grant.policy, request.repository, target.ref)
+    ):
         return
     resource_of = _RESOURCES[operation.about]
     if operation.about is About.SETTINGS and request.place.ref:

@@ -8,6 +8,7 @@ are not offered are refused before any effect. No operation runs unless the call
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Final
 
 import structlog
@@ -51,6 +52,9 @@ _ABOUT_KEYS: Final = frozenset(
     {"InvalidArgument", "InvalidRequest", "KeyTooLongError", "NoSuchKey", "NoSuchUpload"}
 )
 """Refusals of a key, which may come before its bucket was looked up."""
+_OTHER_METHODS: Final = frozenset({"POST", "OPTIONS"})
+"""Of requests that may be something else than an operation of a signed request."""
+_ABOUT_NAME: Final = About.NAME
 _OURS: Final = frozenset({Kind.CORRUPT, Kind.INTERNAL})
 
 _log = structlog.get_logger()
@@ -116,32 +120,23 @@ class S3Handler:
 
     async def _answer(self, request: Request, trace: Trace) -> Response:
         began = self._now()
-        if is_sts(request):
-            try:
-                return await self._sts.answer(request, trace)
-            finally:
-                trace.perform_s = self._now() - began
-        host = request.headers.get("host", "")
-        address = parse_address(host, request.raw_path, self._domains)
-        if request.method == "OPTIONS":
-            bucket, is_key = address.bucket, bool(address.key)
-            response = await preflight(self._backend.cors, request, bucket, is_key=is_key)
-            response.headers.append(_ID_2)
-            return response
-        if "origin" in request.headers:
-            # Before the signature: a page must be able to read why it was refused.
-            trace.cors = await cors_headers(self._backend.cors, request, address.bucket)
+        headers = request.headers
+        address = parse_address(headers.get("host", ""), request.raw_path, self._domains)
         form: PostForm | None = None
-        if request.method == "POST" and _is_form(request, address):
-            form = await self._forms.read(request)
-        if trace.span is None:
-            signed, granted = await self._authenticate(request, form, address, trace, began)
+        if request.method in _OTHER_METHODS or "origin" in headers:
+            answer, form = await self._open(request, address, trace, began)
+            if answer is not None:
+                return answer
+        if form is None and trace.span is None and "authorization" in headers:
+            # As `_authenticate` does for most requests.
+            signed, granted = await self._authenticator.authenticate(request)
+            request.identified = True
         else:
-            with child_span("authenticate"):
-                signed, granted = await self._authenticate(request, form, address, trace, began)
+            signed, granted = await self._authenticate(request, form, address, trace, began)
         authenticated = self._now()
         trace.auth_s = authenticated - began
-        trace.user = granted.grant.user_id
+        grant = granted.grant
+        trace.user = grant.user_id
         trace.access_key_id = signed.access_key_id
         query = parse_query(request.raw_query)
         if query.values:
@@ -151,7 +146,7 @@ class S3Handler:
             check_headers(operation.name, request.headers, trace.user)
             request.headers = form.headers()
             address = Address(address.bucket, check_key(form.fields["key"]))
-        if operation.about is About.NAME:
+        if operation.about is _ABOUT_NAME:
             place = Place(address.bucket)
         else:
             place = await self._backend.resolve(
@@ -161,7 +156,11 @@ class S3Handler:
             s3_request = S3Request(
                 request, began, operation, address, place, query, signed, granted, form
             )
-            response = await self._perform(operation.perform, s3_request, trace)
+            self._admit(s3_request, trace)
+            try:
+                response = await operation.perform(self._backend, s3_request)
+            except TarnError as error:
+                response = await self._elsewhere(operation.perform, s3_request, trace, error)
         except (S3Error, TarnError) as error:
             await self._check_repository(request, granted, place, error)
             raise
@@ -172,40 +171,76 @@ class S3Handler:
             response.headers.append(("traceresponse", trace.span.traceresponse))
         return response
 
+    async def _open(
+        self, request: Request, address: Address, trace: Trace, began: float
+    ) -> tuple[Response | None, PostForm | None]:
+        """Begins a request of a page of a browser, or one that may be a form or for STS. Returns the answer, if it is
+        one already, and the form, if it has one."""
+        if is_sts(request):
+            try:
+                return await self._sts.answer(request, trace), None
+            finally:
+                trace.perform_s = self._now() - began
+        if request.method == "OPTIONS":
+            bucket, is_key = address.bucket, bool(address.key)
+            response = await preflight(self._backend.cors, request, bucket, is_key=is_key)
+            response.headers.append(_ID_2)
+            return response, None
+        if "origin" in request.headers:
+            # Before the signature: a page must be able to read why it was refused.
+            trace.cors = await cors_headers(self._backend.cors, request, address.bucket)
+        if request.method == "POST" and _is_form(request, address):
+            return None, await self._forms.read(request)
+        return None, None
+
     async def _authenticate(
         self, request: Request, form: PostForm | None, address: Address, trace: Trace, began: float
     ) -> tuple[SignedRequest, SigningGrant]:
-        if form is not None:
-            identity = await self._authenticator.authenticate_form(form, request, address.bucket)
-        elif is_anonymous(request):
-            return await self._anonymous.enter(request, address, began, trace)
-        else:
-            identity = await self._authenticator.authenticate(request)
-        request.identified = True
-        return identity
+        with nullcontext() if trace.span is None else child_span("authenticate"):
+            if form is not None:
+                identity = await self._authenticator.authenticate_form(
+                    form, request, address.bucket
+                )
+            elif is_anonymous(request):
+                return await self._anonymous.enter(request, address, began, trace)
+            else:
+                identity = await self._authenticator.authenticate(request)
+            request.identified = True
+            return identity
 
-    async def _perform(self, perform: Perform, s3_request: S3Request, trace: Trace) -> Response:
-        """Performs an operation: where the cache says, or, after a refusal which shows that it is old, where graveler
-        says. What the caller may do is checked for each place.
+    def _admit(self, s3_request: S3Request, trace: Trace) -> None:
+        """Checks all that must hold before an operation is performed.
+
+        Raises:
+            TarnError, S3Error: as `check_headers`, `authorize` and `admit`.
+        """
+        _note(trace, s3_request)
+        check_headers(s3_request.operation.name, s3_request.headers, trace.user)
+        authorize(s3_request)
+        if self._rates is not None and self._rates.is_on:
+            admit(self._rates, trace.user, trace.repository)
+
+    async def _elsewhere(
+        self, perform: Perform, s3_request: S3Request, trace: Trace, error: TarnError
+    ) -> Response:
+        """Performs an operation again that was refused where the cache says, if the refusal shows that it is old: where
+        graveler says. What the caller may do is checked for each place.
 
         Raises:
             S3Error: ServiceUnavailable: the body was read for another place than the bucket stands for by now.
             TarnError, S3Error: as the operation.
         """
-        _note(trace, s3_request)
-        check_headers(s3_request.operation.name, s3_request.headers, trace.user)
-        for left in reversed(range(_PLACES_TRIED)):
+        for _ in range(_PLACES_TRIED - 1):
+            if error.reason not in MAY_HAVE_MOVED:
+                break
+            s3_request = await self._again(s3_request, error)
+            _note(trace, s3_request)
             authorize(s3_request)
-            if self._rates is not None and self._rates.is_on and left == _PLACES_TRIED - 1:
-                admit(self._rates, trace.user, trace.repository)
             try:
                 return await perform(self._backend, s3_request)
-            except TarnError as error:
-                if error.reason not in MAY_HAVE_MOVED or not left:
-                    raise
-                s3_request = await self._again(s3_request, error)
-                _note(trace, s3_request)
-        raise AssertionError("the last try returns or raises")
+            except TarnError as refused:
+                error = refused
+        raise error
 
     async def _check_repository(
         self, request: Request, granted: SigningGrant, place: Place, refusal: S3Error | TarnError

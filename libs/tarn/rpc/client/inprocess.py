@@ -6,7 +6,8 @@ a handler must modify neither its request nor, later, its response.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
+from typing import Any
 
 from google.protobuf.descriptor import ServiceDescriptor
 from google.protobuf.message import Message
@@ -41,9 +42,9 @@ class InProcessTransport:
                 for name, rule in rules_of(endpoint.descriptor).items()
             }
 
-    async def unary(
+    def unary(
         self, service: ServiceDescriptor, method: str, request: Message, call: Call
-    ) -> Message:
+    ) -> Coroutine[Any, Any, Message]:
         """Makes one unary call, or runs one operation of the service's stream: see `Transport`."""
         try:
             handle, read_only, path = self._handles[service][method]
@@ -53,8 +54,8 @@ class InProcessTransport:
         if TRACEPARENT.get():
             handle = _traced(handle, path)
         if read_only:
-            return await self._in_flight.read(handle, request, call)
-        return await self._in_flight.change(handle, request, call)
+            return self._in_flight.read(handle, request, call)
+        return self._in_flight.change(handle, request, call)
 
     operate = unary
 

@@ -209,13 +209,10 @@ def handle_of(endpoint: Endpoint, name: str) -> Handle:
         return handle
     permit, through_view = endpoint.gate.permit, endpoint.gate.through_view(rule, handle)
 
-    async def permitted(request: Message, call: Call) -> Message:
-        return await handle(request, await permit(rule, request, call))
-
-    def gated(request: Message, call: Call) -> Awaitable[Message]:
+    async def gated(request: Message, call: Call) -> Message:
         if call.bucket:
-            return through_view(request, call)
-        return permitted(request, call)
+            return await through_view(request, call)
+        return await handle(request, await permit(rule, request, call))
 
     return gated
 

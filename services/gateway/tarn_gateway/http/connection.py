@@ -245,7 +245,7 @@ class Connection(asyncio.BufferedProtocol):
         """Parses a head and sets up its body, which begins with `rest`."""
         context = self._context
         try:
-            head, raw_path, raw_query, headers = self._heads.parse(data, context.limits)
+            head, method, raw_path, raw_query, headers = self._heads.parse(data, context.limits)
         except HeadError as error:
             return error
         length = head.body_length
@@ -265,7 +265,7 @@ class Connection(asyncio.BufferedProtocol):
             )
             self._pause()  # until the handler reads it
         return Request(
-            head.method,
+            method,
             raw_path,
             raw_query,
             headers,

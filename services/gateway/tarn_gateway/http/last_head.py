@@ -31,21 +31,21 @@ _FREE: Final = frozenset(
     }
 )
 """Headers whose values change from one request to the next, and say nothing about its framing."""
-_ENDS: Final = b" HTTP/1.1"
 _PLACES: Final = range(_BYTES_MAX)
 _is_value = re.compile(rb"[!-~](?:[ -~]*[!-~])?").fullmatch
-_target_of = re.compile(
-    rb"(/[A-Za-z0-9\-._~/%!$&'()*+,;=:@]*)(?:\?([A-Za-z0-9\-._~/%!$&'()*+,;=:@?]*))?"
+_first_line_of = re.compile(
+    rb"(GET|HEAD|PUT|POST|DELETE) (/[A-Za-z0-9\-._~/%!$&'()*+,;=:@]*)"
+    rb"(?:\?([A-Za-z0-9\-._~/%!$&'()*+,;=:@?]*))? HTTP/1\.1"
 ).fullmatch
 
-Parsed = tuple[Head, bytes, bytes, Headers]
-"""A head, of which only what does not repeat counts (method and framing), with the path, query and headers."""
+Parsed = tuple[Head, str, bytes, bytes, Headers]
+"""A head, of which only what does not change counts (its framing); then method, path, query and headers."""
 
 
 class LastHead:
     """Parses the heads of one connection."""
 
-    __slots__ = ("_begins", "_head", "_lines", "_names")
+    __slots__ = ("_begins", "_head", "_lines")
 
     def __init__(self) -> None:
         # The lines of the last head that can repeat, the request line first; without one, none.
@@ -60,41 +60,47 @@ class LastHead:
                 return found
         head = parse_head(data, limits)
         self._remember(data, lines, head)
-        return head, head.raw_path, head.raw_query, head.headers
+        return head, head.method, head.raw_path, head.raw_query, head.headers
 
     def _again(self, lines: list[bytes], limits: HttpLimits) -> Parsed | None:
         """Returns a head like the last one; None if it may be another one."""
-        line, names, begins = lines[0], self._names, self._begins
-        begin = begins[0]
-        if not (line.startswith(begin) and line.endswith(_ENDS)):
+        first = _first_line_of(lines[0])
+        if first is None or len(lines[0]) > limits.url_bytes_max:
             return None
-        target = _target_of(line, len(begin), len(line) - len(_ENDS))
-        if target is None or len(line) > limits.url_bytes_max:
-            return None
-        changed = {}
+        begins, changed = self._begins, {}
         for at in compress(_PLACES, map(ne, lines, self._lines)):
             if at:
-                line, begin = lines[at], begins[at]
-                if not begin or not line.startswith(begin):
+                begin, size, name = begins[at]
+                line = lines[at]
+                value = line[size:]
+                if not (size and line.startswith(begin) and _is_value(value)):
                     return None
-                if not _is_value(line, len(begin)):
-                    return None
-                changed[names[at]] = line[len(begin) :].decode()
-        path, query = target.groups(b"")
-        return self._head, path, query, self._head.headers.changed(changed)
+                changed[name] = value.decode()
+        method, path, query = first.groups(b"")
+        headers = self._head.headers
+        return (
+            self._head,
+            method.decode(),
+            path,
+            query,
+            headers.changed(changed) if changed else headers,
+        )
 
     def _remember(self, data: bytes, lines: list[bytes], head: Head) -> None:
         """Remembers a head, if it can repeat."""
         self._lines = []
-        names, begins, headers = [""], [f"{head.method} ".encode()], head.headers
-        if len(data) > _BYTES_MAX or head.http_1_0 or len(headers) != len(lines) - 3:
+        headers = head.headers
+        is_each_a_line = (
+            len(headers) == len(lines) - 3
+        )  # those of request and end, and what is behind it
+        if len(data) > _BYTES_MAX or not is_each_a_line or not _first_line_of(lines[0]):
             return
+        begins = [(b"", 0, "")]
         for line in lines[1:-2]:
             begin, blank, value = line.partition(b": ")
             name = begin.decode("latin-1").lower()
-            is_plain = bool(blank) and headers.get(name) == value.decode("latin-1")
-            names.append(name)
-            begins.append(begin + blank if is_plain and name in _FREE else b"")
-        if lines[0].startswith(begins[0]) and lines[0].endswith(_ENDS):
-            self._head, self._names, self._begins = head, names, [*begins, b"", b""]
-            self._lines = lines
+            if blank and name in _FREE and headers.get(name) == value.decode("latin-1"):
+                begins.append((begin + blank, len(begin + blank), name))
+            else:
+                begins.append((b"", 0, ""))
+        self._head, self._begins, self._lines = head, begins, lines

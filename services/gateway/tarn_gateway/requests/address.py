@@ -104,6 +104,10 @@ def parse_address(host: str, raw_path: bytes, domains: Sequence[str] = ()) -> Ad
     bucket = bucket_of_host(host, domains) if domains else ""
     if bucket:
         key = _decode(raw_path[1:], "key")
+    elif raw_path.isascii() and b"%" not in raw_path and b"\x00" not in raw_path:
+        bucket, _, key = (
+            raw_path[1:].decode().partition("/")
+        )  # nothing to decode, as in most requests
     else:
         raw_bucket, _, raw_key = raw_path[1:].partition(b"/")
         bucket, key = _decode(raw_bucket, "bucket name"), _decode(raw_key, "key")
