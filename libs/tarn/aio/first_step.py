@@ -10,7 +10,7 @@ import types
 from collections.abc import Coroutine, Generator
 from typing import Any, TypeVar
 
-__all__ = ["rest_of"]
+__all__ = ["next_step", "rest_of"]
 
 T = TypeVar("T")
 
@@ -42,3 +42,28 @@ def rest_of(work: Coroutine[Any, Any, T], waited: object) -> Generator[Any, Any,
         else:
             answer: T = yield from work
             return answer
+
+
+@types.coroutine
+def next_step(
+    work: Coroutine[Any, Any, T], waited: object
+) -> Generator[Any, Any, tuple[T, None] | tuple[None, object]]:
+    """Awaits what a coroutine that was begun by hand waits for, and runs its next step.
+
+    Args:
+        work: the coroutine.
+        waited: what its last step yielded.
+
+    Returns:
+        Its answer and None; or None and what it waits for now.
+    """
+    try:
+        yield waited
+    except BaseException as error:  # noqa: BLE001 - a cancellation, which belongs to the coroutine
+        thrown: BaseException | None = error
+    else:
+        thrown = None
+    try:
+        return None, work.send(None) if thrown is None else work.throw(thrown)
+    except StopIteration as done:
+        return done.value, None

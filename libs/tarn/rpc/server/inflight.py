@@ -21,7 +21,7 @@ import structlog
 from google.protobuf.message import Message
 
 from tarn.aio.deadlines import DeadlineSweep
-from tarn.aio.first_step import rest_of
+from tarn.aio.first_step import next_step, rest_of
 from tarn.aio.task_set import TaskSet
 from tarn.core.clock import Clock
 from tarn.core.errors import TarnError
@@ -65,6 +65,9 @@ class InFlight:
     async def read(self, handle: Handle, request: Message, call: Call) -> Message:
         """Runs a call that changes nothing and returns its answer.
 
+        A future with an attribute `ends_with_tick` is done by the end of this tick of the loop. A handler that waits
+        for nothing else needs no watch.
+
         Raises:
             TarnError: the handler's error; DEADLINE if time ran out; INTERNAL for a bug; UNAVAILABLE
                 after `close`.
@@ -76,10 +79,14 @@ class InFlight:
             if not isinstance(work, CoroutineType):
                 return await work
             try:
-                waited = work.send(None)
+                waited: object = work.send(None)
             except StopIteration as done:
                 answer: Message = done.value
                 return answer
+            while hasattr(waited, "ends_with_tick"):  # no deadline passes before its end
+                found, waited = await next_step(work, waited)
+                if found is not None:
+                    return found
             return await self._watched(work, waited, call)
         except TarnError:
             raise

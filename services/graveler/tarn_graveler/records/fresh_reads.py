@@ -124,6 +124,7 @@ class FreshReads:
         """As `at_once`, by a read that all callers of this tick share; their rows are as of one moment after this
         call."""
         caller = _Caller(rows, self._running_loop().create_future())
+        caller.answer.ends_with_tick = True  # type: ignore[attr-defined]  # see `tarn.rpc.server.inflight`
         self._waiting.add(caller)
         return await caller.answer
 
