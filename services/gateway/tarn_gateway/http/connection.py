@@ -270,41 +270,39 @@ class Connection(asyncio.BufferedProtocol):
             raw_query,
             headers,
             body,
-            remote_addr=self._remote_addr,
-            request_id=context.next_request_id(),
-            secure=self._secure,
-            keep_alive=head.keep_alive,
-            http_1_0=head.http_1_0,
-            client=self._client,
+            self._remote_addr,
+            context.next_request_id(),
+            self._secure,
+            head.keep_alive,
+            head.http_1_0,
+            self._client,
         )
 
     async def _next_request(self) -> Request | HeadError | None:
-        """Returns the next request; None if the connection must end."""
+        """Waits for the next request, none of whose bytes is complete; None if the connection must end."""
         context = self._context
-        if context.ends_idle or self._writer is None or self._writer.lost:
-            return None
-        begun = self._begin_pending() if self._pending else None
-        if begun is not None:
-            await asyncio.sleep(0)  # who pipelines requests lets others run
-        else:
-            if not self._request_begun:
-                self._deadline = context.loop.time() + context.limits.idle_timeout_s
-            if self._paused:
-                self._resume()
-            self._next = context.loop.create_future()
-            try:
-                begun = await self._next
-            finally:
-                self._next = None
-        self._request_begun = False
-        return begun
+        if not self._request_begun:
+            self._deadline = context.loop.time() + context.limits.idle_timeout_s
+        if self._paused:
+            self._resume()
+        self._next = waiting = context.loop.create_future()
+        try:
+            return await waiting
+        finally:
+            self._next = None
 
     # --- from requests to responses
 
     async def _run(self, writer: ResponseWriter) -> None:
         """The connection's task: serves requests one after the other until one of the sides ends it."""
         try:
-            while (begun := await self._next_request()) is not None:
+            while not (self._context.ends_idle or writer.lost):
+                begun = self._begin_pending() if self._pending else None
+                if begun is not None:
+                    await asyncio.sleep(0)  # who pipelines requests lets others run
+                elif (begun := await self._next_request()) is None:
+                    break
+                self._request_begun = False
                 if isinstance(begun, HeadError):
                     await self._refuse(writer, begun)
                     break
@@ -340,46 +338,40 @@ class Connection(asyncio.BufferedProtocol):
         return render_head(response, common, request_id, framing, _NO_TIME), response.body
 
     async def _serve(self, writer: ResponseWriter, request: Request) -> bool:
-        """One exchange; returns whether the connection may serve another."""
-        try:
-            sent = await self._exchange(writer, request)
-            if writer.lost or writer.transport.is_closing():
-                return False
-            if request.body.complete:
-                return sent.keep
-            return await self._drop_rest(writer, request, keep=sent.keep)
-        finally:
-            self._body = None
-            request.body.release()
-
-    async def _exchange(self, writer: ResponseWriter, request: Request) -> Sent:
-        """Answers a request and tells the observer."""
-        context = self._context
-        started = context.clock.monotonic()
+        """Answers a request and tells the observer; returns whether the connection may serve another."""
+        context, body = self._context, request.body
+        started = context.now()
         sent = _NOTHING_SENT
         self._cancellable = request.method in _SAFE_METHODS
         self._request = request
         try:
-            error = None
             try:
-                response = await context.handler(request)
-            except Exception as failure:  # noqa: BLE001 - the edge of the handler's code
-                error = failure
-                response = context.on_error(request, failure)
-            sent = await self._send(writer, request, response, error, started)
+                error = None
+                try:
+                    response = await context.handler(request)
+                except Exception as failure:  # noqa: BLE001 - the edge of the handler's code
+                    error = failure
+                    response = context.on_error(request, failure)
+                sent = await self._send(writer, request, response, error, started)
+            finally:
+                # Also reached by cancellation: a client that disconnected is logged like any other.
+                self._cancellable = False
+                self._identified = self._identified or request.identified
+                self._client = request.client
+                self._request = None
+                if context.observer is not None:
+                    seconds, (status, count, error, _) = context.now() - started, sent
+                    context.observer(
+                        Exchange(request, status, count, body.received, seconds, error)
+                    )
+            if writer.lost or writer.transport.is_closing():
+                return False
+            if body.complete:
+                return sent.keep
+            return await self._drop_rest(writer, request, keep=sent.keep)
         finally:
-            # Also reached by cancellation: a client that disconnected is logged like any other.
-            self._cancellable = False
-            self._identified = self._identified or request.identified
-            self._client = request.client
-            self._request = None
-            if context.observer is not None:
-                seconds = context.clock.monotonic() - started
-                received = request.body.received
-                context.observer(
-                    Exchange(request, sent.status, sent.body_bytes, received, seconds, sent.error)
-                )
-        return sent
+            self._body = None
+            body.release()
 
     async def _send(
         self,
@@ -402,7 +394,7 @@ class Connection(asyncio.BufferedProtocol):
         try:
             try:
                 framing = frame(response, request.method, http_1_0=request.http_1_0, keep=keep)
-                milliseconds = (context.clock.monotonic() - started) * 1000
+                milliseconds = (context.now() - started) * 1000
                 timing = f"{request.timing}total;dur={milliseconds:.1f}"
                 common = context.common_headers()
                 head = render_head(response, common, request.request_id, framing, timing)

@@ -104,7 +104,8 @@ class ServerContext:
         ends_idle: whether idle connections end.
         connections: those whose task has not ended.
         unsent_bytes: bytes of answers that clients had not taken at the last sweep.
-        clock: gives the time of answers and measures exchanges (the loop's own time has only milliseconds).
+        clock: gives the time of answers.
+        now: its monotonic time, which measures exchanges (the loop's own time has only milliseconds).
     """
 
     def __init__(
@@ -135,6 +136,7 @@ class ServerContext:
         self._admission: Admission[Sweepable] = Admission(limits)
         self._empty = asyncio.Event()
         self.clock = clock
+        self.now = clock.monotonic
         self._server_name = server_name
         self._date_s = -1
         self._common = ""

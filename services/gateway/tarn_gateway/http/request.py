@@ -26,24 +26,13 @@ class Request:
         is_queued: whether the handler has not begun to work on it; see `Admission`.
         timing: phases for the `Server-Timing` of the answer, each followed by a comma; the server adds the total. The
             handler sets it, for identified clients only.
+
+    What is not known yet is an attribute of the class, as in `Trace`.
     """
 
-    __slots__ = (
-        "body",
-        "client",
-        "headers",
-        "http_1_0",
-        "identified",
-        "is_queued",
-        "keep_alive",
-        "method",
-        "raw_path",
-        "raw_query",
-        "remote_addr",
-        "request_id",
-        "secure",
-        "timing",
-    )
+    identified = False
+    is_queued = False
+    timing = ""
 
     def __init__(
         self,
@@ -52,7 +41,6 @@ class Request:
         raw_query: bytes,
         headers: Headers,
         body: BodyReader,
-        *,
         remote_addr: str = "",
         request_id: str = "",
         secure: bool = False,
@@ -70,10 +58,7 @@ class Request:
         self.secure = secure
         self.keep_alive = keep_alive
         self.http_1_0 = http_1_0
-        self.identified = False
         self.client = client
-        self.is_queued = False
-        self.timing = ""
 
     def __repr__(self) -> str:
         # Never the query or the headers: presigned URLs are secrets (docs/design/security.md, "Secrets").

@@ -14,6 +14,9 @@ __all__ = ["ConnectionLostError", "Framing", "ResponseWriter", "frame", "render_
 
 _BEGINS: Final = {each.value: f"HTTP/1.1 {each.value} {each.phrase}" for each in HTTPStatus}
 
+_EMPTY: Final = frozenset({204, 304})
+"""Statuses of answers without a body."""
+
 
 class ConnectionLostError(Exception):
     """The client has disconnected, so nothing can be sent. Never leaves this package."""
@@ -158,16 +161,17 @@ class Framing:
 
 def frame(response: Response, method: str, *, http_1_0: bool, keep: bool) -> Framing:
     """Decides how a response ends (RFC 9112 §6.3)."""
-    length = response.length
+    length, status = response.length, response.status
     if length is None and isinstance(response.body, bytes):
         length = len(response.body)
-    empty = response.status in (204, 304)
-    bodiless = empty or method == "HEAD"
-    if empty:
-        length = None
-    chunked = not bodiless and length is None and not http_1_0
-    if not bodiless and length is None and http_1_0:
-        keep = False  # the end of the connection is the end of the body
+    if status in _EMPTY:
+        length, bodiless = None, True
+    else:
+        bodiless = method == "HEAD"
+    chunked = False
+    if length is None and not bodiless:
+        chunked = not http_1_0
+        keep = keep and chunked  # else the end of the connection is the end of the body
     connection = "close" if not keep else "keep-alive" if http_1_0 else ""
     return Framing(length, chunked, connection, bodiless)
 
@@ -187,18 +191,17 @@ def render_head(
     Raises:
         ValueError: a header contains a line end, a NUL or a character beyond Latin-1.
     """
-    status, headers = response.status, response.headers
+    status, headers, length = response.status, response.headers, framing.length
     begin = _BEGINS.get(status) or f"HTTP/1.1 {status} Unknown"
     text = "\r\n".join([begin, *map(": ".join, headers)])
     # A line end in a value would let a client's metadata write our headers.
     ends = len(headers)
     if text.count("\n") != ends or text.count("\r") != ends or "\x00" in text:
         raise ValueError("a response header contains a line end or NUL")
-    own = f"x-amz-request-id: {request_id}\r\nServer-Timing: {timing}\r\n"
+    own = "" if length is None else f"Content-Length: {length}\r\n"
     if framing.chunked:
-        own += "Transfer-Encoding: chunked\r\n"
-    elif framing.length is not None:
-        own += f"Content-Length: {framing.length}\r\n"
+        own = "Transfer-Encoding: chunked\r\n"
     if framing.connection:
         own += f"Connection: {framing.connection}\r\n"
-    return f"{text}\r\n{own}{common}\r\n".encode("latin-1")
+    told = f"x-amz-request-id: {request_id}\r\nServer-Timing: {timing}\r\n"
+    return f"{text}\r\n{told}{own}{common}\r\n".encode("latin-1")
