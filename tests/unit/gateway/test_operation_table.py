@@ -148,7 +148,7 @@ def record(monkeypatch: pytest.MonkeyPatch) -> Any:
         monkeypatch.setattr(
             Grant, "require", lambda _, action, resource: recorder.require(action, resource)
         )
-        # It answers for paths that make no difference (test_authorization.py).
+        # It answers for paths that make no difference (`test_what_allows_all_allows_each`).
         monkeypatch.setattr(grants, "_may_read_all", lambda *_: False)
         return recorder
 

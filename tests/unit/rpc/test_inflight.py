@@ -73,3 +73,51 @@ async def test_drain_waits_for_changes_and_says_when_they_take_too_long() -> Non
     assert await in_flight.drain(5.0)
     assert outcomes == [ASKED]
     await in_flight.close()
+
+
+async def test_a_read_may_end_with_the_tick_and_then_wait_for_longer() -> None:
+    """Only the second wait has a deadline."""
+    clock = ManualClock()
+    in_flight = InFlight(clock)
+    loop = asyncio.get_running_loop()
+
+    async def wait(request: pb.ListEntriesRequest, _call: Call) -> Message:
+        soon: asyncio.Future[None] = loop.create_future()
+        soon.ends_with_tick = True  # type: ignore[attr-defined]
+        loop.call_soon(soon.set_result, None)
+        await soon
+        if request.prefix:
+            await asyncio.Event().wait()
+        return ASKED
+
+    assert await in_flight.read(wait, ASKED, Call("r", "", 5.0)) is ASKED
+    longer = pb.ListEntriesRequest(prefix="a")
+    async with asyncio.TaskGroup() as group:
+        waiting = group.create_task(failure(in_flight.read(wait, longer, Call("r", "", 5.0))))
+        for _ in range(3):
+            await asyncio.sleep(0)
+        clock.advance(6.0)
+    assert waiting.result().kind is Kind.DEADLINE
+    await in_flight.close()
+
+
+async def test_a_read_that_ends_with_the_tick_can_be_cancelled_before() -> None:
+    in_flight = InFlight(ManualClock())
+    ended: list[str] = []
+
+    async def wait(_request: Message, _call: Call) -> Message:
+        soon: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        soon.ends_with_tick = True  # type: ignore[attr-defined]
+        try:
+            await soon
+        finally:
+            ended.append("cancelled")
+        return ASKED
+
+    task = asyncio.ensure_future(in_flight.read(wait, ASKED, Call("r", "", 5.0)))
+    await asyncio.sleep(0)
+    task.cancel()
+    await asyncio.wait([task])
+    assert task.cancelled()
+    assert ended == ["cancelled"]
+    await in_flight.close()

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import io
 import json
 import logging
 import re
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from tarn.rpc.process.log import (
     REQUEST_ID,
+    REQUEST_KEYS,
     LineLogger,
     LogConfig,
     _JsonLine,
@@ -203,3 +205,31 @@ def test_most_lines_are_made_at_once_as_step_by_step(
     for each in made:
         del each["timestamp"]
     assert made[0] == made[1]
+
+
+@given(
+    st.lists(
+        st.one_of(
+            st.text(st.characters(), max_size=4),
+            st.integers(),
+            st.floats(allow_nan=False, allow_infinity=False),
+            st.none(),
+        ),
+        min_size=len(REQUEST_KEYS),
+        max_size=len(REQUEST_KEYS),
+    ),
+    st.sampled_from(["json", "text"]),
+    st.sampled_from(["info", "warning"]),
+)
+def test_the_lines_of_an_event_with_always_the_same_keys_read_like_any_other(
+    values: list[str | float | None], form: str, level: str
+) -> None:
+    """They are encoded without a dict."""
+    stream = io.StringIO()
+    with logging_to(LogConfig(output="/dev/null", format=form)) as lines:
+        lines._stream = stream
+        general = LineLogger.bound()
+        general.lines_of("s3", *REQUEST_KEYS).write(level, *values)
+        general.write(level, "s3", dict(zip(REQUEST_KEYS, values, strict=True)))
+    first, second, *rest = re.sub(r"\d{4}-\d\d-[0-9T:.]+Z", "", stream.getvalue()).split("\n")
+    assert (first, rest) == (second, [""])

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import io
+import threading
 
 from tarn.rpc.process.log_lines import LogLines
 
@@ -86,3 +87,30 @@ def test_the_lines_that_wait_are_bounded() -> None:
         assert stream.writes == 1
 
     asyncio.run(tick())
+
+
+def test_no_line_is_lost_while_other_threads_write_theirs() -> None:
+    """Lines are added without a lock; those of a loop wait for its tick."""
+    stream = Stream()
+    lines = LogLines(stream)
+
+    def of_thread() -> None:
+        for number in range(2000):
+            lines.error(f"thread {number}")
+
+    async def of_loop() -> None:
+        for number in range(2000):
+            lines.info(f"loop {number}")
+            if number % 7 == 0:
+                await asyncio.sleep(0)
+        await asyncio.sleep(0)
+
+    thread = threading.Thread(target=of_thread)
+    thread.start()
+    asyncio.run(of_loop())
+    thread.join()
+    written = stream.getvalue().splitlines()
+    for name in ("thread", "loop"):
+        assert [each for each in written if each.startswith(name)] == [
+            f"{name} {number}" for number in range(2000)
+        ]

@@ -13,12 +13,13 @@ import hashlib
 import hmac
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 from typing import Final, NamedTuple, NoReturn
 
+from tarn.core.value import hot_value
 from tarn_gateway.http import Headers, Request
 from tarn_gateway.requests.query import Query, parse_query
 from tarn_gateway.s3error import S3Error
@@ -97,7 +98,8 @@ class SigV4Policy:
     skew_s: int = 900
 
 
-class _Known(NamedTuple):
+@hot_value
+class _Known:
     """What `parse_authorization` and `verify` have found in a request whose signature was right. Of another one with
     the same claim and the same `values` and `amz_names` they find the same: these are all that they look at, but for
     the target and the time.
@@ -108,17 +110,17 @@ class _Known(NamedTuple):
         timestamp, signed_headers, payload_hash: see `SignedRequest`.
         time_s: the timestamp in seconds since the epoch.
         begin: what precedes the digest in the string to sign.
-        tail: see `canonical.tail_of`.
+        tail: see `canonical.tail_of`. As `values`, it may hold a session token, which is a secret.
     """
 
-    values: tuple[str, ...]
+    values: tuple[str, ...] = field(repr=False)
     amz_names: list[str]
     timestamp: str
     signed_headers: tuple[str, ...]
     payload_hash: str
     time_s: int
     begin: str
-    tail: bytes
+    tail: bytes = field(repr=False)
 
 
 class _Claim:
