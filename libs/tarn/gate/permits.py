@@ -239,7 +239,8 @@ class AccessGate:
             token, entered = call.caller_token, self._entered
             if entered is not None and (place_of := rule.place_of) is not None:
                 place = rule, token, place_of(request)
-                if (found := entered.get(place)) is not None and not self._asks_more(rule, request):
+                found = entered.get(place)
+                if found is not None and not self._asks_more(rule, request):
                     if self._note is not None:
                         self._note(found.grant)
                     return RepositoryPermit(call, found.grant, rule, request, found.repository)

@@ -124,21 +124,22 @@ class Connection(asyncio.BufferedProtocol):
 
     def buffer_updated(self, nbytes: int) -> None:
         """Called after `nbytes` were received into the memory from `get_buffer`."""
-        self._last_read = self._context.loop.time()
+        context = self._context
+        self._last_read = context.loop.time()
         if self._body is not None:
             self._body.commit(nbytes)
             return
         waiting = self._next
         if waiting is not None and not waiting.done():
-            begun = None if self._pending else self._begin_whole(nbytes)
+            begun = None if self._pending else self._begin_whole(context, nbytes)
             if begun is None:
-                self._pending += self._context.head_view[:nbytes]
+                self._pending += context.head_view[:nbytes]
                 begun = self._begin_pending()
             if begun is not None:
                 waiting.set_result(begun)
             return
-        self._pending += self._context.head_view[:nbytes]
-        if len(self._pending) > self._context.limits.header_bytes_max:
+        self._pending += context.head_view[:nbytes]
+        if len(self._pending) > context.limits.header_bytes_max:
             self._pause()
 
     def eof_received(self) -> bool:
@@ -210,16 +211,15 @@ class Connection(asyncio.BufferedProtocol):
 
     # --- from bytes to requests
 
-    def _begin_whole(self, size: int) -> Request | HeadError | None:
+    def _begin_whole(self, context: ServerContext, size: int) -> Request | HeadError | None:
         """The fast path: parses a head that arrived in one piece."""
-        context = self._context
         buffer = context.head_buffer
         end = buffer.find(b"\r\n\r\n", 0, size) + 4
         # An empty line before the request: the slow path strips it.
         if end < 4 or end > context.limits.header_bytes_max or buffer[0] <= 0x0D:
             return None
-        rest = b"" if end == size else bytes(context.head_view[end:size])
-        return self._begin(bytes(context.head_view[:end]), rest)
+        view = context.head_view
+        return self._begin(bytes(view[:end]), b"" if end == size else bytes(view[end:size]))
 
     def _begin_pending(self) -> Request | HeadError | None:
         """Returns the next request of `_pending`, if its head is complete."""

@@ -24,6 +24,7 @@ DIRECTORY: Final = "application/x-directory"
 _SANDBOX: Final = ("Content-Security-Policy", "sandbox")
 """A browser that opens an object runs no script of it with the rights of this origin. `http` forbids all guesses of
 the type (`X-Content-Type-Options`)."""
+_RANGES: Final = ("Accept-Ranges", "bytes")
 _OF_304: Final = frozenset({"Cache-Control", "Expires", "Vary"})
 """Headers of the full answer that RFC 9110 §15.4.5 wants, besides the validators: caches keep what they say."""
 
@@ -41,7 +42,7 @@ async def read_object(backend: Backend, request: S3Request) -> Response:
     )
     entry = unpack(found.entry)
     etag = entry.etag
-    validators = [("ETag", quoted(etag)), ("Last-Modified", http_date(entry.mtime_us))]
+    validators = ("ETag", quoted(etag)), ("Last-Modified", http_date(entry.mtime_us))
     told = answer_to(request_headers, etag, entry.mtime_us, entry.size)
     if told.status == 412:
         raise S3Error("PreconditionFailed")
@@ -52,8 +53,7 @@ async def read_object(backend: Backend, request: S3Request) -> Response:
     headers = response_headers(entry)
     if query.values:
         headers = override_headers(headers, query)
-    headers += validators
-    headers += (("Accept-Ranges", "bytes"), _SANDBOX)
+    headers += (*validators, _RANGES, _SANDBOX)
     if entry.tags and not request.is_anonymous:  # who may not read tags does not learn of any
         headers.append(("x-amz-tagging-count", str(len(entry.tags))))
     if number is None:
@@ -62,7 +62,7 @@ async def read_object(backend: Backend, request: S3Request) -> Response:
         status, start, length, about = _one_part(request_headers, entry, number)
     headers += about
     if request.http.method == "HEAD":
-        return Response(status, headers, length=length)
+        return Response(status, headers, b"", length)
     small = backend.bounds.small_body_bytes
     key = block_key(found.storage_namespace, entry)
     try:
@@ -104,7 +104,8 @@ def _one_part(request_headers: Headers, entry: Entry, number: int) -> _Piece:
 
 
 def _checksums(request_headers: Headers, checksums: tuple[Checksum, ...]) -> list[tuple[str, str]]:
-    if request_headers.get("x-amz-checksum-mode", "").upper() != "ENABLED":
+    mode = request_headers.get("x-amz-checksum-mode")
+    if mode is None or mode.upper() != "ENABLED":
         return []
     return checksum_headers(known_checksums(checksums))
 
