@@ -88,8 +88,8 @@ def route(method: str, address: Address, query: Query, headers: Headers) -> Row:
     """
     plain, rows = _OF_KEY if address.key else _OF_BUCKET if address.bucket else _OF_SERVICE
     parameters = query.values
-    copies = method in _COPYING and COPY_SOURCE in headers
     row: AnyRow | None
+    copies = method in _COPYING and COPY_SOURCE in headers
     if parameters or copies:
         selectors = _PARAMETERS.intersection(parameters)
         if _LIST_TYPE in selectors:

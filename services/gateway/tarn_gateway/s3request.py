@@ -21,8 +21,8 @@ __all__ = ["S3Request", "readable_ref", "ref_path_of"]
 class S3Request:
     """One authenticated request.
 
-    A plain class with slots: one is created for every request, and creating a frozen dataclass takes three
-    times as long. It is not changed after the handler has created it, except for `outcomes`.
+    A plain class: one is created for every request, and creating a frozen dataclass takes three times as long. It is
+    not changed after the handler has created it, except for `outcomes`.
 
     Attributes:
         http: as received; its body is not read yet.
@@ -43,25 +43,8 @@ class S3Request:
             for the audit log.
     """
 
-    __slots__ = (
-        "address",
-        "began",
-        "caller_token",
-        "form",
-        "granted",
-        "headers",
-        "http",
-        "is_body_taken",
-        "operation",
-        "outcomes",
-        "place",
-        "query",
-        "ref_path",
-        "repository",
-        "request_id",
-        "signed",
-        "view",
-    )
+    form: PostForm | None = None
+    is_body_taken = False
 
     def __init__(
         self,
@@ -82,9 +65,11 @@ class S3Request:
         self.address = address
         self.place = place
         self.repository = place.repository
-        self.form = form
-        self.is_body_taken = form is not None
-        self.ref_path: RefPath | None = ref_path_of(place, address.key) if address.key else None
+        if form is not None:
+            self.form = form
+            self.is_body_taken = True
+        key = address.key
+        self.ref_path: RefPath | None = ref_path_of(place, key) if key else None
         self.query = query
         self.signed = signed
         self.granted = granted

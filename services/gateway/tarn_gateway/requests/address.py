@@ -27,6 +27,8 @@ __all__ = [
 ]
 
 _STRAY_PERCENT: Final = re.compile(rb"%(?![0-9A-Fa-f]{2})")
+_is_plain: Final = re.compile(rb"[!-$&-~]*").fullmatch
+"""Whether there is nothing to decode."""
 KEY_BYTES_MAX = 1024 + 1 + 128
 """Limit on a key: a path of 1,024 bytes after a ref of at most 128 characters and `/`."""
 
@@ -101,7 +103,7 @@ def parse_address(host: str, raw_path: bytes, domains: Sequence[str] = ()) -> Ad
     Raises:
         S3Error: InvalidURI (not UTF-8, NUL), KeyTooLongError.
     """
-    bucket = bucket_of_host(host, domains) if domains else ""
+    bucket = _bucket_of_host(host, tuple(domains)) if domains else ""
     if bucket:
         key = _decode(raw_path[1:], "key")
     elif raw_path.isascii() and b"%" not in raw_path and b"\x00" not in raw_path:

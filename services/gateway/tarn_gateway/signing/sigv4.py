@@ -281,7 +281,13 @@ def _refuse_kind(kind: str, header: str) -> NoReturn:
 
 
 def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy) -> SignedRequest:
-    claim, signature = _claim_of(header, policy)
+    # Clients put the signature last; the text before it is the same in all their requests of a day.
+    end = len(header) - _SIGNATURE_DIGITS
+    if 0 < end <= _REMEMBERED_CHARACTERS_MAX and header.endswith("Signature=", 0, end):
+        claim, _ = _remembered_claim(header[:end], policy.region, policy.service)
+        signature = header[end:]
+    else:
+        claim, signature = _parse_claim(header, policy.region, policy.service)
     if not SIGNATURE.fullmatch(signature):
         raise _malformed("Signature is not 64 hex digits.")
     headers, known = request.headers, claim.known
@@ -337,16 +343,6 @@ def _parse_header(request: Request, header: str, now_s: int, policy: SigV4Policy
 
 _Scope = tuple[str, str, str, str]
 """Access key id, date, region and service."""
-
-
-def _claim_of(text: str, policy: SigV4Policy) -> tuple[_Claim, str]:
-    """Returns the claim and the signature of an Authorization header, whose kind is ours."""
-    # Clients put the signature last; the text before it is the same in all their requests of a day.
-    end = len(text) - _SIGNATURE_DIGITS
-    if 0 < end <= _REMEMBERED_CHARACTERS_MAX and text.endswith("Signature=", 0, end):
-        claim, _ = _remembered_claim(text[:end], policy.region, policy.service)
-        return claim, text[end:]
-    return _parse_claim(text, policy.region, policy.service)
 
 
 def _parse_claim(header: str, region: str | None, service: str) -> tuple[_Claim, str]:
