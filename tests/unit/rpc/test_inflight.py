@@ -81,7 +81,8 @@ async def test_a_read_may_end_with_the_tick_and_then_wait_for_longer() -> None:
     in_flight = InFlight(clock)
     loop = asyncio.get_running_loop()
 
-    async def wait(request: pb.ListEntriesRequest, _call: Call) -> Message:
+    async def wait(request: Message, _call: Call) -> Message:
+        assert isinstance(request, pb.ListEntriesRequest)
         soon: asyncio.Future[None] = loop.create_future()
         soon.ends_with_tick = True  # type: ignore[attr-defined]
         loop.call_soon(soon.set_result, None)

@@ -75,18 +75,20 @@ class InFlight:
         self._check(call)
         outside = REQUEST_ID.set(call.request_id)
         try:
-            work = handle(request, call)
-            if not isinstance(work, CoroutineType):
-                return await work
+            begun = handle(request, call)
+            if not isinstance(begun, CoroutineType):
+                return await begun
+            work: Coroutine[object, object, Message] = begun
+            waited: object
             try:
-                waited: object = work.send(None)
+                waited = work.send(None)
             except StopIteration as done:
-                answer: Message = done.value
-                return answer
+                found: Message = done.value
+                return found
             while hasattr(waited, "ends_with_tick"):  # no deadline passes before its end
-                found, waited = await next_step(work, waited)
-                if found is not None:
-                    return found
+                answer, waited = await next_step(work, waited)
+                if answer is not None:
+                    return answer
             return await self._watched(work, waited, call)
         except TarnError:
             raise

@@ -285,7 +285,8 @@ class Connection(asyncio.BufferedProtocol):
             self._deadline = context.loop.time() + context.limits.idle_timeout_s
         if self._paused:
             self._resume()
-        self._next = waiting = context.loop.create_future()
+        waiting: asyncio.Future[Request | HeadError | None] = context.loop.create_future()
+        self._next = waiting
         try:
             return await waiting
         finally:
