@@ -49,8 +49,7 @@ class InProcessTransport:
         try:
             handle, read_only, path = self._handles[service][method]
         except KeyError:
-            text = f"{service.full_name} has no {method} in this process"
-            raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text) from None
+            return _refused(f"{service.full_name} has no {method} in this process")
         if TRACEPARENT.get():
             handle = _traced(handle, path)
         if read_only:
@@ -66,6 +65,10 @@ class InProcessTransport:
     async def close(self) -> None:
         """Cancels running calls; their callers get UNKNOWN_OUTCOME. Idempotent."""
         await self._in_flight.close()
+
+
+async def _refused(text: str) -> Message:
+    raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
 
 
 def _path(service: ServiceDescriptor, name: str) -> str:
