@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from lake import Lake, Replicas, Running, create_repository, ended, entry, reached
+from lake import MAIN, Lake, Replicas, Running, create_repository, ended, entry, reached
 from lake_upload import seal_main
 from permits import permit_for
 from structlog.testing import capture_logs
@@ -20,15 +20,17 @@ from tests.support.drained_files import Files, read_files
 from tarn.block.local import LocalBlockStore, open_local
 from tarn.block.local.reserve import DiskReserve
 from tarn.block.port import BlockKey, BlockStore
+from tarn.core.commit import COMMITS
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import Entry, pack
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.ids import BranchId, TagId
+from tarn.core.ids import BranchId, RepositoryId, TagId
 from tarn.core.levels import ALL_FEATURES, LEVEL_FIRST, FeatureGate
 from tarn.journal.days import read_manifest
 from tarn.journal.epochs import EpochCause, begin_epoch, newest_epoch, next_epoch
 from tarn.kv.drop_records import Drop
 from tarn.kv.embedded import open_embedded
+from tarn.kv.journal_records import EpochRecord, epoch_row
 from tarn.kv.keys import InstallationKeys, RepositoryKeys, path_key
 from tarn.kv.port import COMPANION_KEYS, CompanionName, Group, Partition
 from tarn.kv.register import require_written
@@ -36,6 +38,7 @@ from tarn.kv.registrations import Registration, Registrations, hour_of, new_even
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.handlers.collections import CollectionHandler
 from tarn_graveler.handlers.erasures import ErasureHandler
+from tarn_graveler.handlers.repositories import RepositoryHandler
 from tarn_graveler.journal import passes, scanning
 from tarn_graveler.journal.draining import Drain
 from tarn_graveler.journal.epochs import end_epochs
@@ -43,6 +46,7 @@ from tarn_graveler.journal.records import RecordEvents
 from tarn_graveler.journal.scanning import BranchScan
 from tarn_proto.graveler.v1 import collection_service_pb2 as pb_collection
 from tarn_proto.graveler.v1 import erasure_service_pb2 as pb_erasure
+from tarn_proto.graveler.v1 import repository_service_pb2 as pb_repository
 
 NEW = WriteCondition(if_none_match=True)
 
@@ -847,6 +851,73 @@ async def test_an_epoch_ends_when_the_journal_is_off(lake: Lake, bucket: Bucket)
     files = await bucket.read()
     assert files.epoch == 2
     assert files.staged == {"main": {"a": 1}}
+
+
+@pytest.mark.parametrize("is_deletion", [False, True])
+async def test_a_pass_that_began_before_the_journal_was_off_and_on_removes_nothing(
+    lake: Lake, other: Lake, bucket: Bucket, running: Running, is_deletion: bool
+) -> None:
+    """It reads a change that is later than the new base, and its file is of the former epoch: no rebuild has it."""
+    await drain_of(lake).round()
+    held = lake.kv.hold("get_many", lake.branch_key)
+    drain = drain_of(lake)
+
+    async def work() -> None:
+        if is_deletion:
+            await drain.before_deletion(lake.repository, lake.clock.monotonic())
+        else:
+            await drain.round()
+
+    forgotten = running.start(work())
+    await reached(held)
+    await end_epochs(other.kv, InstallationKeys("test"))
+    lake.clock.advance(120)
+    await drain_of(other).round()
+    await other.put("a", 1)
+    await other.commit()
+    events = await held_events(other)
+    assert events
+    held.open()
+    if is_deletion:
+        with pytest.raises(TarnError, match="switched off") as raised:
+            await forgotten
+        assert raised.value.kind is Kind.CONFLICT
+    else:
+        await forgotten
+        assert drain.progress.failed_passes == 1
+    assert await held_events(other) == events
+    lake.clock.advance(120)
+    await drain_of(other).round()
+    files = await bucket.read()
+    assert files.epoch == 2
+    assert events <= {event_id for _, event_id in record_events_of(files)}
+
+
+@pytest.mark.parametrize("how", ["created", "restored"])
+async def test_a_repository_is_made_with_the_newest_epoch_of_its_namespace(
+    lake: Lake, bucket: Bucket, how: str
+) -> None:
+    """Its journal follows that epoch, of the repository that had the namespace before, and no later one."""
+    namespace = "local://left"
+    left = next_epoch(None, "f" * 32, EpochCause.ENABLED, lake.clock.now_us())
+    await begin_epoch(bucket.blocks, namespace, left)
+    if how == "created":
+        request = pb_repository.CreateRepositoryRequest(
+            repository_id="made", storage_namespace=namespace
+        )
+        permit = permit_for(request, lake.repository)
+        await RepositoryHandler(lake.graveler).CreateRepository(request, permit)
+    else:
+        await bucket.blocks.put(BlockKey(namespace, f"{COMMITS}a"), b"a commit")
+        await lake.graveler.restoring.begin(RepositoryId("made"), namespace, MAIN, "1")
+    made = await lake.graveler.repositories.read(RepositoryId("made"))
+    row = epoch_row(lake.kv, InstallationKeys("test"), drain_of(lake).place_of(made).root)
+    assert await row.read() == EpochRecord(1, left.folder, may_follow=True)
+    await drain_of(lake).round()
+    after = await row.read()
+    assert after is not None
+    # A restored one has no rows yet, so no base.
+    assert (after.number, after.has_begun) == (2, how == "created")
 
 
 # ---- the life of repositories, and progress
