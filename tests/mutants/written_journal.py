@@ -178,7 +178,7 @@ JOURNAL: Final[Sequence[Written]] = (
         "added-repository-skips-its-listings",
         "tarn_graveler.rebuild.adding",
         "A repository is shown whose listing a sweep of the lost store deletes.",
-        "    await require_listings(tools.blocks, {place.namespace: rebuilt.blocks}, tools.clock)\n",
+        "    await require_listings(tools.blocks, {place.namespace: rebuilt.blocks}, tools.clock, show)\n",
         "",
     ),
     Written(
@@ -192,8 +192,8 @@ JOURNAL: Final[Sequence[Written]] = (
         "oldest-epoch-is-read",
         "tarn.journal.epochs",
         "The first epoch of a bucket counts instead of the newest one.",
-        "        newest = max((newest, *(epoch_number(info.path) or 0 for info in page)))\n",
-        "        newest = newest or min(epoch_number(info.path) or 0 for info in page)\n",
+        "        newest = max(newest, epoch_number(info.path) or 0)\n",
+        "        newest = newest or epoch_number(info.path) or 0\n",
     ),
     Written(
         "dead-rebuild-is-read",
