@@ -25,7 +25,9 @@ from pathlib import Path
 from bench.gc import DAY_US, ListedRoots, addresses, commit
 from tests.support.servers.s3_server import ACCESS_KEY_ID, SECRET_ACCESS_KEY, S3Server
 
+from tarn.block.keys import LIST_LIMIT_MAX
 from tarn.block.opening import BlockPlace
+from tarn.block.paging import pages_below
 from tarn.block.port import BlockStore
 from tarn.block.s3 import S3Settings, open_s3
 from tarn.collection.block_names import BlockKind, paths_of
@@ -83,9 +85,9 @@ def fill(server: S3Server, name: str, paths: Sequence[str], mtime_us: int) -> No
 async def plain(blocks: BlockStore, namespace: str, paths: list[str], server: S3Server) -> float:
     """Deletes blocks by requests only, in random order as a sweep does; returns the seconds."""
     # The server caches folders. As with the sweep, all are listed before the measurement.
-    after, listed = "", 0
-    while page := await blocks.list_page(namespace, "data/", after, 10_000):
-        after, listed = page[-1].path, listed + len(page)
+    listed = 0
+    async for page in pages_below(blocks, namespace, "data/", LIST_LIMIT_MAX):
+        listed += len(page)
     if listed < len(paths):
         raise RuntimeError(f"the server lists {listed} blocks")
     paths = random.sample(paths, len(paths))

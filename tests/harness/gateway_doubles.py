@@ -13,12 +13,13 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.support.clock import ManualClock, SeededIds
+from tests.support.layered_pages import merge_page
 
 from tarn.core.condition import WriteCondition
 from tarn.core.entry import is_tombstone, operation_of, unpack
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import parse_path
-from tarn.core.listing.pages import Page, PageRequest, merge_page
+from tarn.core.listing.pages import Page, PageRequest
 from tarn.core.part_list import check_parts
 from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from lake import Lake
+from tests.support.choices import DEST_WINS, SOURCE_WINS
 
 from tarn.core.commit import Commit
 from tarn.core.entry import unpack
 from tarn.core.errors import TarnError
 from tarn.core.ids import BranchId, CommitId
-from tarn.core.listing.choice import DEST_WINS, SOURCE_WINS
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.versioning.merges import MergeRequest
 

@@ -47,6 +47,7 @@ from tarn_graveler.assembly import Graveler
 from tarn_graveler.config import open_committed
 from tarn_graveler.rebuild.adding import add_repository
 from tarn_graveler.rebuild.filling import fill_installation
+from tarn_graveler.rebuild.listings import Show, show_nothing
 from tarn_graveler.rebuild.report import RebuildReport, RepositoryReport
 from tarn_graveler.rebuild.repository import Rebuilder
 from tarn_graveler.records.branches import BranchName
@@ -163,7 +164,12 @@ class RebuildLab:
         self.target = MemKv()
 
     async def add(
-        self, target: Any = None, *, blocks: Any = None, default: BranchId = MAIN
+        self,
+        target: Any = None,
+        *,
+        blocks: Any = None,
+        default: BranchId = MAIN,
+        show: Show = show_nothing,
     ) -> RepositoryReport:
         """Adds the lake to the target, which stands for a store that was filled from a backup."""
         self.attempts += 1
@@ -178,7 +184,7 @@ class RebuildLab:
             repositories = Repositories(kv, keys, clock, ids)
             namespace = self.lake.repository.storage_namespace
             name = self.lake.repository.repository_id
-            adding = add_repository(tools, repositories, store, name, namespace, default)
+            adding = add_repository(tools, repositories, store, name, namespace, default, show)
             task = asyncio.ensure_future(adding)
             while not task.done():  # a claim waits until that of a dead attempt is certainly dead
                 await asyncio.wait([task], timeout=0.005)

@@ -104,11 +104,45 @@ def drain(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
     if me.pc == "begin":
         yield from _begin_pass(lake, me)
     elif me.pc == "scan":
-        contents = lake.stores[me.at].contents
-        yield "reads the events", lake, me._replace(pc="file", contents=contents)
+        yield _scanned(lake, me)
     else:
         after = _with_file(lake, me)
         yield "writes its file", after, Local(me.kind, me.number)
+
+
+def pass_(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
+    """One pass over the store, which removes the events that are in its file; the drain above leaves them."""
+    if me.pc == "begin":
+        yield from _begin_pass(lake, me)
+    elif me.pc == "scan":
+        yield _scanned(lake, me)
+    elif me.pc == "file":
+        pc = "row" if rules.has("row again") else "remove"
+        # It promises nothing before its end.
+        yield "writes its file", _with_file(lake, me)._replace(due=lake.due), me._replace(pc=pc)
+    elif me.pc == "row":
+        yield _looks_at_row(lake, me, "remove")
+    else:
+        store = lake.stores[me.at]
+        removed = store.removed.union(write for _, write in me.files)
+        after = lake.with_store(me.at, store._replace(removed=removed))
+        if lake.epoch(me.newest) == lake.newest:
+            after = after._replace(due=after.due.union(me.contents))
+        yield "removes the events", after, me.ends()
+
+
+def _scanned(lake: LakeState, me: Local) -> Step:
+    store = lake.stores[me.at]
+    events = (each for each in enumerate(store.contents) if each[1] not in store.removed)
+    mine = me._replace(pc="file", contents=store.contents, files=frozenset(events))
+    return "reads the events", lake, mine
+
+
+def _looks_at_row(lake: LakeState, me: Local, pc: str) -> Step:
+    assert me.row is not None
+    if lake.stores[me.at].row == me.row:
+        return f"finds epoch {me.row.number} continued", lake, me._replace(pc=pc)
+    return f"is refused: epoch {me.row.number} is not continued", lake, me.ends()
 
 
 def _begin_pass(lake: LakeState, me: Local) -> Iterator[Step]:
@@ -122,12 +156,12 @@ def _begin_pass(lake: LakeState, me: Local) -> Iterator[Step]:
         yield (
             f"begins a pass in epoch {row.number}",
             lake,
-            me._replace(pc="scan", newest=row.number),
+            me._replace(pc="scan", newest=row.number, row=row),
         )
 
 
 def _look_again(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
-    row, newest = lake.stores[me.at].row, lake.newest
+    row, newest = me.row or lake.stores[me.at].row, lake.newest  # without a pass, the row of now
     assert row is not None
     if (newest.number, newest.attempt) == (row.number, row.attempt):
         yield "finds its epoch the newest", lake, me._replace(pc="delete")
@@ -143,7 +177,7 @@ def _with_file(lake: LakeState, me: Local) -> LakeState:
     assert epoch is not None
     own = lake.epoch(me.newest) == lake.newest
     begin = len(epoch.base) if epoch.store == me.at else 0
-    files = epoch.files | set(list(enumerate(me.contents))[begin:])
+    files = epoch.files | {each for each in me.files if each[0] >= begin}
     if files == epoch.files:
         return lake
     after = lake.with_epoch(epoch._replace(files=files))
@@ -171,9 +205,12 @@ def sweep(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
     elif me.pc == "pass":
         yield from _begin_pass(lake, me)
     elif me.pc == "scan":
-        yield "reads the events", lake, me._replace(pc="file", contents=store.contents)
+        yield _scanned(lake, me)
     elif me.pc == "file":
-        yield "writes its file", _with_file(lake, me), me._replace(pc="again")
+        pc = "row" if rules.has("row again") else "again"
+        yield "writes its file", _with_file(lake, me), me._replace(pc=pc)
+    elif me.pc == "row":
+        yield _looks_at_row(lake, me, "again")
     elif me.pc == "again" and rules.has("look again"):
         yield from _look_again(lake, me, rules)
     elif me.pc in {"again", "delete", "send"} and me.value < 0:
@@ -306,6 +343,24 @@ def off(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
     yield f"has its journal off, and may follow {follows}", after, me.ends()
 
 
+def remake(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
+    """A person makes a repository anew, in a store that has others, over the namespace of one that is deleted."""
+    if me.pc == "begin":
+        number = lake.newest.number
+        yield f"finds epoch {number}", lake, me._replace(pc="shared", newest=number)
+    elif me.pc == "shared":
+        if lake.shared == me.at or not rules.has("store counts"):
+            yield "finds that its store counts", lake, me._replace(pc="note", value=1)
+        else:
+            yield "finds that another store counts", lake, me._replace(pc="note")
+    else:
+        follows = me.newest if rules.has("made anew") else ANY
+        row = EpochRow(follows=follows) if me.value else None
+        made = lake.with_store(me.at, Store(row=row, restored_at=me.newest))
+        after = made.writes(me.at, me.number, is_held=False)
+        yield f"makes the repository, and may follow {follows if row else 'none'}", after, me.ends()
+
+
 # ---- fills
 
 
@@ -374,6 +429,11 @@ def _built(lake: LakeState, listing: int) -> LakeState:
 def _begin_rebuilt(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
     """Begins the epoch after the newest one that was there when the rebuild chose what to read."""
     number = me.newest + 1
+    is_shared_first = rules.has("shared first")
+    if lake.shared not in {NOBODY, me.store} and is_shared_first:
+        after = lake._replace(shared=me.store)
+        yield "begins the epoch of what belongs to no repository", after, me
+        return
     if lake.epoch(number) is not None and rules.has("written once"):
         yield f"finds epoch {number} taken", lake, me.ends()
         return
@@ -385,13 +445,18 @@ def _begin_rebuilt(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[
         row = EpochRow(number, me.number, has_begun=True)
         after = after.with_store(me.store, after.stores[me.store]._replace(row=row))
     mine = me.ends() if pc == "end" else me._replace(pc=pc, due=lake.due)
+    if lake.shared != NOBODY and not is_shared_first:
+        mine = me._replace(pc="begin shared", due=lake.due)
     yield f"begins epoch {number}", after, mine
 
 
 def _look_at_bucket(lake: LakeState, me: Local, rules: RebuildRules) -> Iterator[Step]:
     """Looks, after the epoch has begun, what the processes of the lost store have done meanwhile."""
     listing = lake.stores[me.store].listing
-    if me.pc == "list":
+    if me.pc == "begin shared":
+        after = lake._replace(shared=me.store)
+        yield "begins the epoch of what belongs to no repository", after, me._replace(pc="list")
+    elif me.pc == "list":
         at = me.newest if rules.has("newest's files") else me.value
         epoch = lake.epoch(at)
         assert epoch is not None
@@ -448,6 +513,8 @@ _PROCESSES: dict[str, Callable[[LakeState, Local, RebuildRules], Iterator[Step]]
     "sweep": sweep,
     "begin": begin,
     "off": off,
+    "pass": pass_,
+    "remake": remake,
     "restore": restore,
     "rebuild": rebuild,
 }
@@ -470,6 +537,14 @@ _STARTS: dict[str, LakeState] = {
         written=frozenset((1, 2)),
         shown=frozenset(((1,), (1, 2))),
         due=frozenset((1, 2)),
+    ),
+    # The repository of store 0 is deleted; the store has others.
+    "deleted": LakeState(
+        (Store(),),
+        (Epoch(1, 0, base=(1,)),),
+        written=frozenset((1,)),
+        shown=frozenset(((1,),)),
+        shared=0,
     ),
     # Store 0 is lost, and replicas were started on an empty KV.
     "empty": LakeState(
@@ -494,6 +569,10 @@ HOLDS: tuple[Scenario, ...] = (
     ("drained", "put 0", "off 0", "begin 0", "rebuild"),
     ("drained", "restore", "restore", "begin 1", "begin 2", "put 1", "drain 1"),
     ("drained", "restore", "begin 1", "rebuild", "put 1"),
+    ("deleted", "remake 0", "then begin 0", "rebuild"),
+    ("deleted", "remake 0", "then begin 0", "put 0", "drain 0"),
+    ("drained", "pass 0", "off 0", "begin 0", "put 0", "pass 0"),
+    ("drained", "put 0", "sweep 0", "off 0", "begin 0"),
 )
 """Scenarios in which every promise holds with all guards on."""
 
@@ -513,6 +592,7 @@ _TAKES_OVER: Scenario = ("restored", "begin 0", "begin 0", "rebuild")
 _DELETES: Scenario = ("drained", "put 0", "sweep 0", "rebuild")
 _DELETES_TWO: Scenario = ("drained", "put 0", "put 0", "sweep 0", "rebuild")
 _REBUILT_DELETES: Scenario = ("drained", "put 0", "drain 0", "rebuild", "release 1", "sweep 1")
+_ANEW: Scenario = ("deleted", "remake 0", "then begin 0", "rebuild")
 _TWICE: Scenario = ("drained", "rebuild", "put 1", "release 1", "sweep 1", "rebuild")
 
 MISSED_BY: dict[str, tuple[Scenario, str]] = {
@@ -521,6 +601,10 @@ MISSED_BY: dict[str, tuple[Scenario, str]] = {
     "store's half": ((*_TAKES_OVER, "put 0", "drain 0"), "both"),
     "new store": (("empty", "begin 1", "rebuild"), "lost"),
     "new repository": (("empty", "put 1", "begin 1", "rebuild"), "lost"),
+    "made anew": (_ANEW, "hidden"),
+    "store counts": (_ANEW, "hidden"),
+    "shared first": (_ANEW, "hidden"),
+    "row again": (("drained", "pass 0", "off 0", "begin 0", "put 0"), "lost"),
     "follows one": (("drained", "restore", "restore", "begin 1", "begin 2"), "hidden"),
     "off keeps it": (("drained", "off 0", "begin 0", "rebuild"), "hidden"),
     "newest alone": (("drained", "put 0", "drain 0", "rebuild", "put 1", "drain 1"), "invented"),

@@ -38,6 +38,9 @@ REBUILD_GUARDS = {
     "store's half": "a store knows an epoch as its own by the half of the folder's name that its attempts share",
     "new store": "a store without a row of its epoch begins none where the bucket has one",
     "new repository": "neither does one in which a repository was made anew, for the journal of that repository",
+    "made anew": "a repository that is made anew follows the epoch that was the newest then, and no later one",
+    "store counts": "but only if the journal of what belongs to no repository is its store's, after that look",
+    "shared first": "a rebuild begins the epoch of what belongs to no repository before those of repositories",
     "follows one": "a store that was filled follows the epoch that was the newest then, and no later one",
     "off keeps it": "so does one whose journal was off, that of the epoch that it had then",
     # What a rebuild reads.
@@ -47,6 +50,7 @@ REBUILD_GUARDS = {
     # A forgotten process of a lost store.
     "look again": "blocks are deleted only if the epoch is the newest after the file of the pass, too",
     "remembered last": "a pass saves the next deletion its own only if this look found the epoch the newest",
+    "row again": "after its file a pass looks whether the store still continues its epoch; else nothing goes",
     "file before": "blocks are deleted only if what ended their references is in a file",
     "list again": "a rebuild lists the files again after it has begun its epoch, and opens only if there are no others",
     "newest's files": "these are the files of the epoch that was the newest as it began, also if it read another one",
@@ -85,8 +89,9 @@ class Store(NamedTuple):
         is_open: whether it answers.
         is_held: whether its collections are held.
         listing: that it was rebuilt with; 0: none.
-        restored_at: number of the epoch that was the newest when a person filled it with a backup, so that what that
-            one had is not missed; None: nobody did.
+        restored_at: number of the epoch that was the newest when a person filled it with a backup, or made its
+            repository anew, so that what that one had is not missed; None: nobody did.
+        removed: writes whose events are gone, because they are in a file.
     """
 
     contents: Contents = ()
@@ -95,6 +100,7 @@ class Store(NamedTuple):
     is_held: bool = False
     listing: int = 0
     restored_at: int | None = None
+    removed: frozenset[int] = frozenset()
 
 
 class Epoch(NamedTuple):
@@ -136,6 +142,7 @@ class LakeState(NamedTuple):
         shown: contents that some store had.
         due: acknowledged writes that came into a file while its epoch was the newest.
         lost: stores in whose place a rebuilt one has opened.
+        shared: the store that has begun the newest epoch of what belongs to no repository; `NOBODY`: not played.
         broken: a promise that the last step broke.
     """
 
@@ -149,6 +156,7 @@ class LakeState(NamedTuple):
     shown: frozenset[Contents] = frozenset()
     due: frozenset[int] = frozenset()
     lost: frozenset[int] = frozenset()
+    shared: int = NOBODY
     broken: str | None = None
 
     @property
@@ -219,6 +227,10 @@ class RebuildRules:
             return f"invented: no store ever had {contents}"
         if gone := lake.due.difference(contents):
             return f"lost: {sorted(gone)} was in a file of the newest epoch, and {contents} would be rebuilt"
+        newest = lake.newest
+        removed = lake.stores[newest.store].removed if newest.store != NOBODY else frozenset[int]()
+        if gone := removed.difference(newest.contents):
+            return f"lost: the event of {sorted(gone)} is removed, and epoch {newest.number} does not have it"
         if value_of(contents) in lake.deleted:
             return f"dangling: the block of {value_of(contents)} is deleted, and would be named by a rebuild"
         for at, store in enumerate(lake.stores):

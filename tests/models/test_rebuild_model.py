@@ -100,6 +100,25 @@ REACHED: dict[str, tuple[Scenario, Callable[[LakeState], bool]]] = {
         ("drained", "put 0", "off 0", "begin 0", "rebuild"),
         lambda lake: opened(lake) == {1} and lake.stores[1].contents == (1, 3),
     ),
+    "a repository that was made anew goes on after the epoch of the deleted one": (
+        ("deleted", "remake 0", "then begin 0", "put 0", "drain 0"),
+        lambda lake: lake.epochs[-1].number == 2 and lake.epochs[-1].contents == (3, 5),
+    ),
+    "a repository that was made anew is refused behind a rebuild, and drains nothing": (
+        ("deleted", "remake 0", "then begin 0", "rebuild"),
+        lambda lake: opened(lake) == {1} and (3,) in lake.shown and len(lake.epochs) == 2,
+    ),
+    "a pass removes what is in its file": (
+        ("drained", "put 0", "pass 0"),
+        lambda lake: lake.stores[0].removed == {1, 3} and lake.epochs[-1].contents == (1, 3),
+    ),
+    "a pass that lived through the journal off and on removes nothing; the next one does": (
+        ("drained", "pass 0", "off 0", "begin 0", "put 0", "pass 0"),
+        lambda lake: (
+            (1, 6) in lake.epochs[0].files & lake.epochs[-1].files
+            and lake.stores[0].removed == {1, 6}
+        ),
+    ),
     "of two restored stores the second one that begins counts": (
         ("drained", "restore", "restore", "begin 1", "begin 2", "put 2", "drain 2"),
         lambda lake: lake.epochs[-1].store == 2 and lake.epochs[-1].contents == (1, 7),

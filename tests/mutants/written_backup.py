@@ -124,10 +124,10 @@ BACKUP: Final[Sequence[Written]] = (
     ),
     Written(
         "first-page-of-a-bucket",
-        "tarn.snapshot.files.bucket",
+        "tarn.block.paging",
         "Of a bucket with many files, only the first page is listed.",
-        "            if len(page) < _PAGE:\n                return\n",
-        "            return\n",
+        "        if len(page) < limit:\n            return\n",
+        "        return\n",
     ),
     Written(
         "empty-file-is-a-chunk",

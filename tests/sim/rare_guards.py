@@ -56,7 +56,7 @@ DETECTED_BY: Mapping[str, str] = {
     "build-renews": f"{_FENCES}::test_ranges_that_were_found_again_are_young_for_the_sweep",
     "address-age-when-durable": "tests/unit/graveler/test_address_age.py"
     "::test_a_row_that_was_on_its_way_for_hours_is_not_acknowledged",
-    "grace": f"{_SERVICE}::test_a_mark",
+    "grace": f"{_SERVICE}::test_a_mark_is_begun_ended_and_told",
     "compacted-after-tokens": f"{_SERVICE}"
     "::test_the_roots_are_uploads_staged_rows_compacted_listings_and_all_commits",
     "commits-last": f"{_SERVICE}"

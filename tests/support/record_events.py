@@ -10,7 +10,7 @@ from tarn.kv.records import parse_record
 from tarn.kv.registrations import Registration, Registrations, find_event
 from tarn_proto.store.v1 import journal_pb2 as pb
 
-__all__ = ["RecordEvent", "record_events"]
+__all__ = ["RecordEvent", "record_events", "registered"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,12 +28,18 @@ class RecordEvent:
     order: int
 
 
+async def registered(registrations: Registrations, hour: int) -> list[Registration]:
+    """Returns all registrations of an hour that are not finished, by their roots."""
+    roots = sorted(await registrations.roots(hour))
+    return [each for root in roots async for each in registrations.registered(hour, root)]
+
+
 async def record_events(
     kv: Kv, registrations: Registrations, hours: Iterable[int], now_us: int
 ) -> AsyncIterator[RecordEvent]:
     """Yields the events of records that are registered in some hours and have not been removed, hour by hour.
 
-    Those of one hour come by the times of their requests, which is not the order of the changes.
+    Those of one hour come by their roots, then by the times of their requests, which is not the order of the changes.
 
     Args:
         kv: the store.
@@ -45,7 +51,7 @@ async def record_events(
         TarnError: CORRUPT: a registration or an event is damaged; errors of the store.
     """
     for hour in hours:
-        async for each in registrations.registered(hour):
+        for each in await registered(registrations, hour):
             found = (await find_event(kv, each, now_us)).event
             if found is not None:
                 yield RecordEvent(each, parse_record(pb.JournalEvent(), found.value), found.order)

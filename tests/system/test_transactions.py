@@ -113,7 +113,7 @@ def test_success_failure_and_nothing(lake: ViewedRepository) -> None:
     assert keys(lake) == []
 
 
-def test_it_writes_nowhere_else(lake: ViewedRepository) -> None:
+def test_a_transaction_may_write_to_its_own_bucket_only(lake: ViewedRepository) -> None:
     code = f"""
         import boto3, botocore, sys
         s3 = boto3.client("s3")
@@ -217,7 +217,9 @@ def test_parallel_transactions_are_all_merged(lake: ViewedRepository) -> None:
 
 
 @pytest.mark.parametrize("outer_status", [0, 1])
-def test_one_in_another(lake: ViewedRepository, outer_status: int) -> None:
+def test_a_transaction_may_run_inside_another_one(
+    lake: ViewedRepository, outer_status: int
+) -> None:
     code = f"""
         import boto3, os, subprocess, sys
         s3 = boto3.client("s3")

@@ -217,7 +217,12 @@ async def _add(
         kv = JournaledKv(store, config.installation.id, clock, ids, gate)
     prefix = config.blockstore.namespace_prefix
     repositories = Repositories(kv, tools.keys, clock, ids, prefix)
-    done = await add_repository(tools, repositories, store, name, storage_namespace, default)
+
+    def show(what: str, done: int, total: int) -> None:
+        run.show(what, done, total, 0)
+
+    show(f"rebuilding {name} from the journal", 0, 0)
+    done = await add_repository(tools, repositories, store, name, storage_namespace, default, show)
     return RebuildReport(repositories=[done])
 
 

@@ -172,13 +172,17 @@ def lost_metadata(config: Config) -> str:
         return ""
     folder = blocks.local.path
     names = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
-    namespaces = [name for name in names if not name.startswith(".")]
-    if not namespaces:
+    journal = f"tarn-journal-{config.installation.id}"
+    found = [name for name in names if not name.startswith(".") and name != journal]
+    what = ["a journal"] if journal in names else []
+    if found:
+        what.insert(0, f"objects of {len(found)} repositories, such as {found[0]}")
+    if not what:
         return ""
     return (
-        f"there is no metadata store in {kv.embedded.path}, so this Tarn starts empty; but {folder} has objects of "
-        f"{len(namespaces)} repositories, such as {namespaces[0]}. If the metadata were lost: stop Tarn, remove "
-        f"{kv.embedded.path}, and run `tarn rebuild` if it had a journal, or `tarn backup restore`; without both, "
+        f"there is no metadata store in {kv.embedded.path}, so this Tarn starts empty; but {folder} has "
+        f"{', and '.join(what)}. If the metadata were lost: stop Tarn, remove {kv.embedded.path}, and run "
+        "`tarn rebuild` if it had a journal, or `tarn backup restore`; without both, "
         "`tarn repo recover` brings back commits (docs/operate/disaster.md)"
     )
 

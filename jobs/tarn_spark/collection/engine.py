@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 
+from tarn.block.paging import pages_below
 from tarn.collection.block_names import BlockKind, Listed, listed_of, paths_of
 from tarn.collection.canary import Sample, share_of, taken
 from tarn.collection.deleting import Deleter, Lease
@@ -47,7 +48,6 @@ from tarn_spark.collection.tasks import (
 
 __all__ = ["SparkEngine", "write_quarantine"]
 
-_FIRST_PAGE: Final = 1000
 _FETCHED_ROWS: Final = 250_000
 """Blocks of data that come into this process at a time, 40 bytes each; at least one partition."""
 _SAMPLE_MORE: Final = 4
@@ -178,13 +178,12 @@ async def _slices_of(lake: Lake) -> list[Slice]:
     slices = [
         each for kind in (BlockKind.METARANGE, BlockKind.RANGE) for each in metadata_slices(kind)
     ]
-    kind, after = BlockKind.DATA, ""
-    while page := await lake.blocks.list_page(lake.namespace, kind.prefix, after, _FIRST_PAGE):
+    kind = BlockKind.DATA
+    async for page in pages_below(lake.blocks, lake.namespace, kind.prefix):
         found = listed_of(kind, page)
         if len(found):
             first = paths_of(kind, np.ascontiguousarray(found["key"][:1]))[0].as_py()
             return slices + data_slices(first, lake.clock.now_us())
-        after = page[-1].path
     return slices
 
 

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tarn.block.paging import blocks_below
 from tarn.block.port import (
     BlockExistsError,
     BlockKey,
@@ -268,12 +269,9 @@ async def has_begun(blocks: ReadBlocks, namespace: str, plan_id: str) -> bool:
 
 async def plan_ids(blocks: ReadBlocks, namespace: str) -> AsyncIterator[str]:
     """Yields the ids of the plans of a namespace, oldest first."""
-    after = ""
-    while page := await blocks.list_page(namespace, ERASURE_FOLDER, after, _PAGE):
-        for info in page:
-            if match := _PLAN_PATH.fullmatch(info.path):
-                yield match[1]
-        after = page[-1].path
+    async for info in blocks_below(blocks, namespace, ERASURE_FOLDER):
+        if match := _PLAN_PATH.fullmatch(info.path):
+            yield match[1]
 
 
 async def write_outcomes(

@@ -17,6 +17,7 @@ from itertools import islice
 from typing import Protocol
 
 from tarn.block.keys import LIST_LIMIT_MAX
+from tarn.block.paging import pages_below
 from tarn.block.port import BlockStore
 from tarn.collection.marking import Lake
 from tarn.collection.progress import CollectionProgress
@@ -116,11 +117,9 @@ async def published_commits(
 ) -> set[CommitId]:
     """Returns the commits that were the head of a branch, as far as the notes in the bucket tell."""
     found: set[CommitId] = set()
-    after = ""
-    while page := await blocks.list_page(namespace, NOTES, after, LIST_LIMIT_MAX):
+    async for page in pages_below(blocks, namespace, NOTES, LIST_LIMIT_MAX):
         names = (NOTE_PATH.fullmatch(info.path) for info in page)
         found.update(CommitId(match[3]) for match in names if match)
-        after = page[-1].path
         progress.done += len(page)
     return found
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
 
 from tarn.block.keys import LIST_LIMIT_MAX
+from tarn.block.paging import pages_below
 from tarn.block.port import BlockStore
 from tarn.collection.block_names import BlockKind, listed_of
 from tarn.collection.joining import split
@@ -22,8 +22,6 @@ from tarn.collection.spill import PARTITIONS, Spill
 from tarn.core.clock import Clock
 
 __all__ = ["Lake", "CollectionRun", "mark"]
-
-_PAGE: Final = LIST_LIMIT_MAX
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,13 +112,9 @@ async def _list_old(
 ) -> Tally:
     """Adds the blocks of a kind from before the cutoff to `old`; returns the tally of all."""
     tally = Tally()
-    after = ""
-    while True:
-        page = await lake.blocks.list_page(lake.namespace, kind.prefix, after, _PAGE)
+    async for page in pages_below(lake.blocks, lake.namespace, kind.prefix, LIST_LIMIT_MAX):
         rows = listed_of(kind, page)
         tally.add(len(rows), int(rows["size"].sum()))
         old.add(rows[rows["mtime"] < cutoff_us])
         progress.done += len(page)
-        if len(page) < _PAGE:
-            return tally
-        after = page[-1].path
+    return tally

@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tarn.block.paging import blocks_below
 from tarn.block.port import (
     BlockInfo,
     BlockKey,
@@ -66,7 +67,6 @@ _FOLDER: Final = "sweep/"
 _FLUSH_ROWS: Final = 1 << 16
 _LIMITS: Final = ParquetLimits(rows=1 << 22, size_bytes=128 << 20)
 """A file has `_FLUSH_ROWS` rows, and at most those of a part of the mark more."""
-_PAGE: Final = 1000
 _VERSION: Final = 1
 _REPORT_BYTES_MAX: Final = 1 << 20
 
@@ -175,11 +175,8 @@ class OutcomeLog:
 async def outcome_files(blocks: ReadBlocks, namespace: str, mark_run_id: str) -> AsyncIterator[str]:
     """Yields the paths of the files of outcomes of a mark's sweeps."""
     folder = run_folder(mark_run_id) + _FOLDER
-    after = ""
-    while page := await blocks.list_page(namespace, folder, after, _PAGE):
-        for info in page:
-            yield info.path
-        after = page[-1].path
+    async for info in blocks_below(blocks, namespace, folder):
+        yield info.path
 
 
 async def read_outcomes(

@@ -12,13 +12,13 @@ import json
 import re
 from typing import Final
 
+from tarn.block.paging import blocks_below
 from tarn.block.port import BlockKey, BlockStore, ReadBlocks
 
 __all__ = ["OWNERS_FOLDER", "newest_owner", "note_owner"]
 
 OWNERS_FOLDER: Final = "_tarn/owners/"
 _NOTE: Final = re.compile(r"_tarn/owners/([0-9a-f]{32})\.json")
-_PAGE: Final = 1000
 
 
 async def note_owner(
@@ -34,10 +34,8 @@ async def newest_owner(blocks: ReadBlocks, namespace: str) -> str:
 
     Instances are UUIDv7, so they sort by the time at which they began.
     """
-    newest = after = ""
-    while page := await blocks.list_page(namespace, OWNERS_FOLDER, after, _PAGE):
-        for info in page:
-            if found := _NOTE.fullmatch(info.path):
-                newest = max(newest, found[1])
-        after = page[-1].path
+    newest = ""
+    async for info in blocks_below(blocks, namespace, OWNERS_FOLDER):
+        if found := _NOTE.fullmatch(info.path):
+            newest = max(newest, found[1])
     return newest

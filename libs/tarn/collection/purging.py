@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from tarn.block.paging import blocks_below, pages_below
 from tarn.block.port import BlockInfo, BlockKey, BlockStore, ReadBlocks, read_whole
 from tarn.client.erasures import ErasureClient
 from tarn.collection.deleting import delete_paths
@@ -36,7 +37,6 @@ __all__ = ["PURGE_FOLDER", "PurgeReport", "Purger", "is_due"]
 
 PURGE_FOLDER: Final = "_tarn/purge/"
 _PREFIXES: Final = ("data/", "_tarn/")
-_PAGE: Final = 1000
 _CONFIRM_S: Final = 60.0
 _ROUNDS: Final = 3
 _VERSION: Final = 1
@@ -228,34 +228,25 @@ class Purger:
 async def _pages(blocks: ReadBlocks, namespace: str) -> AsyncIterator[list[BlockInfo]]:
     """Yields what Tarn wrote below a namespace, except the notes of purges."""
     for prefix in _PREFIXES:
-        after = ""
-        while True:
-            page = await blocks.list_page(namespace, prefix, after, _PAGE)
+        async for page in pages_below(blocks, namespace, prefix):
             if kept := [info for info in page if not info.path.startswith(PURGE_FOLDER)]:
                 yield kept
-            if len(page) < _PAGE:
-                break
-            after = page[-1].path
 
 
 async def _deleted_by_all(blocks: ReadBlocks, namespace: str) -> Tally:
     """Returns what this attempt and interrupted ones before it deleted, by their files."""
     total = Tally()
-    after = ""
-    while page := await blocks.list_page(namespace, PURGE_FOLDER, after, _PAGE):
-        for info in page:
-            if info.path.endswith(".parquet"):
-                body = await read_whole(blocks, BlockKey(namespace, info.path))
-                try:
-                    table = read_table(body, _SCHEMA, _LIMITS)
-                except UNREADABLE as error:
-                    text = f"{info.path} in {namespace}, a file of a purge, cannot be read: {error}"
-                    raise TarnError(
-                        Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=info.path
-                    ) from error
-                rows = table.filter(pc.equal(table.column("outcome"), Outcome.DELETED.value))
-                total.add(rows.num_rows, pc.sum(rows.column("size")).as_py() or 0)
-        after = page[-1].path
+    async for info in blocks_below(blocks, namespace, PURGE_FOLDER):
+        if not info.path.endswith(".parquet"):
+            continue
+        body = await read_whole(blocks, BlockKey(namespace, info.path))
+        try:
+            table = read_table(body, _SCHEMA, _LIMITS)
+        except UNREADABLE as error:
+            text = f"{info.path} in {namespace}, a file of a purge, cannot be read: {error}"
+            raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text, path=info.path) from error
+        rows = table.filter(pc.equal(table.column("outcome"), Outcome.DELETED.value))
+        total.add(rows.num_rows, pc.sum(rows.column("size")).as_py() or 0)
     return total
 
 

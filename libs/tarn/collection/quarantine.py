@@ -19,6 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tarn.block.paging import blocks_below, pages_below
 from tarn.block.port import (
     BlockInfo,
     BlockKey,
@@ -51,7 +52,6 @@ __all__ = [
 PART_ROWS: Final = 1 << 18
 _FOLDER: Final = "_tarn/collection/"
 _MANIFEST: Final = "manifest.json"
-_PAGE: Final = 1000
 _SCHEMA: Final = pa.schema(
     [
         pa.field("path", pa.string(), nullable=False),
@@ -136,8 +136,7 @@ async def forget_runs(
     """Deletes the files of runs that were written before a time, but those of one run; returns their number."""
     kept = run_folder(keep_run_id) if keep_run_id else ""
     count = 0
-    after = ""
-    while page := await blocks.list_page(namespace, _FOLDER, after, _PAGE):
+    async for page in pages_below(blocks, namespace, _FOLDER):
         old = [
             info.path
             for info in page
@@ -145,20 +144,16 @@ async def forget_runs(
         ]
         await blocks.delete_many(namespace, old)
         count += len(old)
-        after = page[-1].path
     return count
 
 
 async def marked_runs(blocks: ReadBlocks, namespace: str) -> list[str]:
     """Returns the ids of the marks that ended and whose files are still there, oldest first."""
     found = []
-    after = ""
-    while page := await blocks.list_page(namespace, _FOLDER, after, _PAGE):
-        for info in page:
-            run_id, _, name = info.path.removeprefix(_FOLDER).partition("/")
-            if name == _MANIFEST and _RUN.fullmatch(run_id):
-                found.append(run_id)
-        after = page[-1].path
+    async for info in blocks_below(blocks, namespace, _FOLDER):
+        run_id, _, name = info.path.removeprefix(_FOLDER).partition("/")
+        if name == _MANIFEST and _RUN.fullmatch(run_id):
+            found.append(run_id)
     return sorted(found)
 
 

@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from tarn.block.paging import pages_below
 from tarn.block.port import BlockKey, BlockStore, ReadBlocks
 from tarn.collection.block_names import BlockKind, Bytes
 from tarn.collection.progress import CollectionProgress
@@ -28,7 +29,6 @@ __all__ = ["RootParts", "delete_roots", "read_root_part", "write_roots"]
 _PART_ROWS: Final = 1 << 20
 _LIMITS: Final = ParquetLimits(rows=1 << 23, size_bytes=128 << 20)
 """A part has `_PART_ROWS` keys, and at most those of one batch more."""
-_PAGE: Final = 1000
 
 
 _Class = tuple[BlockKind, bool]
@@ -107,10 +107,8 @@ async def write_roots(
 
 async def delete_roots(blocks: BlockStore, namespace: str, run_id: str, attempt: str) -> None:
     """Deletes the parts of an attempt, also those of one that broke off."""
-    after = ""
-    while page := await blocks.list_page(namespace, _prefix(run_id, attempt), after, _PAGE):
+    async for page in pages_below(blocks, namespace, _prefix(run_id, attempt)):
         await blocks.delete_many(namespace, [info.path for info in page])
-        after = page[-1].path
 
 
 def _prefix(run_id: str, attempt: str) -> str:

@@ -752,7 +752,7 @@ class Journal:
     namespace: str = setting(
         "",
         "Storage namespace of the journal of what belongs to no repository, such as users and quotas; empty: "
-        "`tarn-journal-<installation.id>` below blockstore.namespace_prefix. Equal on all replicas.",
+        "`tarn-journal-<installation.id>` below blockstore.default_namespace_prefix. Equal on all replicas.",
     )
 
 

@@ -11,6 +11,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from tarn.block.paging import blocks_below
 from tarn.block.port import (
     WHOLE_BYTES_MAX,
     BlockExistsError,
@@ -41,7 +42,6 @@ __all__ = [
 ]
 
 _FORMAT: Final = "tarn journal compaction"
-_PAGE: Final = 1000
 
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
 _Number = Annotated[int, msgspec.Meta(ge=1, le=FILE_NUMBER_MAX)]
@@ -89,17 +89,12 @@ class Compaction(msgspec.Struct, frozen=True):
 
 async def numbers_of(blocks: ReadBlocks, namespace: str, epoch: Epoch) -> list[tuple[int, int]]:
     """Returns the compactions of an epoch, ascending: number, and when it was published, in microseconds."""
-    found: list[tuple[int, int]] = []
-    after = ""
     prefix = compactions_prefix(epoch.folder)
-    while page := await blocks.list_page(namespace, prefix, after, _PAGE):
-        found += [
-            (number, info.mtime_us)
-            for info in page
-            if (number := compaction_number(epoch.folder, info.path))
-        ]
-        after = page[-1].path
-    return found
+    return [
+        (number, info.mtime_us)
+        async for info in blocks_below(blocks, namespace, prefix)
+        if (number := compaction_number(epoch.folder, info.path))
+    ]
 
 
 async def newest_compaction(blocks: ReadBlocks, namespace: str, epoch: Epoch) -> Compaction | None:

@@ -7,6 +7,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from tarn.block.paging import blocks_below
 from tarn.block.port import BlockExistsError, BlockKey, BlockStore, ReadBlocks, read_whole
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.journal.files import FILE_BYTES_MAX
@@ -16,7 +17,6 @@ __all__ = ["DayFile", "DayManifest", "decode_manifest", "read_manifest", "write_
 
 _FORMAT: Final = "tarn journal day"
 _BYTES_MAX: Final = 16 << 20
-_PAGE: Final = 1000
 
 
 class DayFile(msgspec.Struct, frozen=True):
@@ -49,14 +49,10 @@ async def write_manifest(blocks: BlockStore, namespace: str, folder: str, day: s
         TarnError: EXHAUSTED: the day has too many files.
     """
     found = []
-    after = ""
-    prefix = f"{FOLDER}{folder}/{day}/"
-    while page := await blocks.list_page(namespace, prefix, after, _PAGE):
-        for info in page:
-            if name := pass_name(folder, info.path):
-                body = await read_whole(blocks, BlockKey(namespace, info.path), FILE_BYTES_MAX)
-                found.append(DayFile(name.holder, name.number, hashlib.sha256(body).hexdigest()))
-        after = page[-1].path
+    async for info in blocks_below(blocks, namespace, f"{FOLDER}{folder}/{day}/"):
+        if name := pass_name(folder, info.path):
+            body = await read_whole(blocks, BlockKey(namespace, info.path), FILE_BYTES_MAX)
+            found.append(DayFile(name.holder, name.number, hashlib.sha256(body).hexdigest()))
     manifest = DayManifest(day, tuple(sorted(found, key=lambda each: (each.holder, each.number))))
     text = msgspec.json.encode(manifest, order="deterministic")
     if len(text) > _BYTES_MAX:

@@ -13,6 +13,7 @@ from typing import Annotated, Final
 
 import msgspec
 
+from tarn.block.paging import blocks_below
 from tarn.block.port import BlockExistsError, BlockKey, BlockStore, ReadBlocks, read_whole
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.journal.names import (
@@ -40,7 +41,6 @@ __all__ = [
 _FORMAT: Final = "tarn journal epoch"
 _EPOCH_BYTES_MAX: Final = 16 << 20
 """Some 120 bytes for each file of the base, which has up to 524,288 rows."""
-_PAGE: Final = 1000
 
 _Number = Annotated[int, msgspec.Meta(ge=1, le=NUMBER_MAX)]
 _Count = Annotated[int, msgspec.Meta(ge=0, le=(1 << 63) - 1)]
@@ -137,10 +137,8 @@ async def newest_epoch(blocks: ReadBlocks, namespace: str) -> Epoch | None:
         TarnError: CORRUPT: its file cannot be read. An older epoch is no substitute.
     """
     newest = 0
-    after = ""
-    while page := await blocks.list_page(namespace, EPOCHS, after, _PAGE):
-        newest = max((newest, *(epoch_number(info.path) or 0 for info in page)))
-        after = page[-1].path
+    async for info in blocks_below(blocks, namespace, EPOCHS):
+        newest = max(newest, epoch_number(info.path) or 0)
     return await read_epoch(blocks, namespace, newest) if newest else None
 
 

@@ -16,6 +16,7 @@ from typing import Final
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarn.block.paging import blocks_below
 from tarn.block.port import BlockKey, BlockNotFoundError, ReadBlocks, read_whole
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.journal.accounts import Accounts
@@ -49,7 +50,6 @@ __all__ = [
     "read_unjudged",
 ]
 
-_PAGE: Final = 1000
 _FILES_MAX: Final = 4_000_000
 """Names of files in memory; some 300 bytes each."""
 
@@ -403,16 +403,13 @@ class EpochReader:
         compaction = await self._opened()  # before the listing: what it does not replace is there
         found: list[PassName] = []
         days = []
-        after = ""
         prefix = f"{FOLDER}{self._epoch.folder}/"
-        while page := await self._blocks.list_page(self._namespace, prefix, after, _PAGE):
-            for info in page:
-                if name := pass_name(self._epoch.folder, info.path):
-                    if compaction is None or not compaction.replaced.holds(name):
-                        found.append(name)
-                elif day := manifest_day(self._epoch.folder, info.path):
-                    days.append(day)
-            after = page[-1].path
+        async for info in blocks_below(self._blocks, self._namespace, prefix):
+            if name := pass_name(self._epoch.folder, info.path):
+                if compaction is None or not compaction.replaced.holds(name):
+                    found.append(name)
+            elif day := manifest_day(self._epoch.folder, info.path):
+                days.append(day)
             if len(found) > _FILES_MAX:
                 text = f"epoch {self._epoch.number} of {self._namespace} has more than {_FILES_MAX} files"
                 raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)

@@ -7,15 +7,15 @@ one that a run may be writing.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Collection, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from tarn.block.paging import pages_below
 from tarn.block.port import (
-    BlockInfo,
     BlockKey,
     BlockNotFoundError,
     BlockStore,
@@ -111,7 +111,7 @@ async def _retire_replaced(blocks: BlockStore, namespace: str, epoch: Epoch, unt
     named = {file.name for compaction in kept for file in compaction.files}
     found = 0
     prefix = f"{FOLDER}{epoch.folder}/"
-    async for page in _pages(blocks, namespace, prefix):
+    async for page in pages_below(blocks, namespace, prefix):
         goes = [
             info.path
             for info in page
@@ -144,7 +144,7 @@ async def _retire_former(blocks: BlockStore, namespace: str, epoch: Epoch, until
     if begun[0].mtime_us >= until_us:
         return 0
     found = 0
-    async for page in _pages(blocks, namespace, FOLDER):
+    async for page in pages_below(blocks, namespace, FOLDER):
         goes = [
             info.path for info in page if info.mtime_us < until_us and _is_former(epoch, info.path)
         ]
@@ -169,7 +169,7 @@ async def named_blocks(blocks: ReadBlocks, namespace: str, addresses: Collection
     wanted = pa.array(list(addresses), pa.binary())
     found: set[bytes] = set()
     unreadable = []
-    async for page in _pages(blocks, namespace, FOLDER):
+    async for page in pages_below(blocks, namespace, FOLDER):
         for info in page:
             if info.path.endswith(".parquet"):
                 try:
@@ -186,10 +186,3 @@ async def named_blocks(blocks: ReadBlocks, namespace: str, addresses: Collection
                 named = addresses_of(table.column("payload"))
                 found.update(named.filter(pc.is_in(named, value_set=wanted)).to_pylist())
     return Named(frozenset(found), unreadable)
-
-
-async def _pages(blocks: ReadBlocks, namespace: str, prefix: str) -> AsyncIterator[list[BlockInfo]]:
-    after = ""
-    while page := await blocks.list_page(namespace, prefix, after, _PAGE):
-        yield page
-        after = page[-1].path

@@ -156,22 +156,19 @@ class Registrations:
         )
         raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
 
-    async def registered(self, hour: int, root: str = "") -> AsyncIterator[Registration]:
-        """Yields the registrations of an hour that are not finished: by their roots, then by the times of their events.
+    async def registered(self, hour: int, root: str) -> AsyncIterator[Registration]:
+        """Yields the registrations of an hour that are not finished, by the times of their events.
 
         Args:
             hour: since 1970.
-            root: only those of a repository, or of what belongs to none (`root_of`); empty: all.
+            root: of a repository, or of what belongs to none (`root_of`).
 
         Raises:
             TarnError: CORRUPT: a row is damaged; errors of the store.
         """
         partition = self._keys.registrations(hour)
-        first, end = _FIRST, _END
-        if root:
-            first = self._keys.registration(root, None)
-            end = after_prefix(first)
-        async for _, value in rows_of(self._kv, partition, first, end, _PAGE):
+        first = self._keys.registration(root, None)
+        async for _, value in rows_of(self._kv, partition, first, after_prefix(first), _PAGE):
             if value:
                 yield _decode(value)
 

@@ -18,6 +18,7 @@ from typing import Final
 
 from tarn.aio.parallel import for_each
 from tarn.block.keys import REPLACED_PREFIX, check_replaced
+from tarn.block.paging import pages_below
 from tarn.block.port import BlockKey, BlockStore
 from tarn.client.graveler import GravelerClient
 from tarn.core.clock import Clock
@@ -251,14 +252,9 @@ class SymlinkWriter:
         """Removes the manifests of directories that have no objects any more."""
         place = self._place
         kept = {place.manifest(each) for each in directories}
-        after = ""
-        while True:
-            page = await self._blocks.list_page(place.namespace, place.prefix, after, _PAGE)
+        async for page in pages_below(self._blocks, place.namespace, place.prefix):
             gone = [each.path for each in page if each.path not in kept]
             await self._blocks.delete_many(place.namespace, gone)
-            if len(page) < _PAGE:
-                return
-            after = page[-1].path
 
 
 def _is_hidden(path: str) -> bool:

@@ -511,6 +511,7 @@ class _Parts:
             self.committed,
             self.blocks,
             self.expired,
+            self.drain,
         )
         self.recovering = Recovering(self.blocks)
         self.expiring = BranchExpiring(

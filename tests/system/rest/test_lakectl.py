@@ -104,7 +104,7 @@ def test_files(lakectl: Lakectl, uri: str, presigned: str) -> None:
 
 
 @pytest.mark.uses("getPhysicalAddress")
-def test_a_link(lakectl: Lakectl, uri: str) -> None:
+def test_a_presigned_link_serves_the_object(lakectl: Lakectl, uri: str) -> None:
     link = lakectl.ok("fs", "presign", f"{uri}/main/z").strip()
     with urllib.request.urlopen(link, timeout=30) as answer:
         assert answer.read() == b"z"

@@ -66,7 +66,7 @@ def in_shell(lake_server: RestServer, folder: Path, program: Path, session: str)
 
 @pytest.mark.uses("uploadObject", "getObject")
 @pytest.mark.timeout(1500)
-def test_the_session_of_lakectl(
+def test_the_lakectl_session_of_the_page_prints_what_the_page_says(
     lake_server: RestServer, shop: lakefs.Repository, tmp_path: Path, program: Path
 ) -> None:
     (session,), (printed,) = blocks("lakectl.md", "bash"), blocks("lakectl.md", "text")

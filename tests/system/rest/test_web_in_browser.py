@@ -356,7 +356,9 @@ def test_administration(browser: Browser, lake_server: RestServer, state: Any) -
 EVIL = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 
 
-def test_nothing_of_a_user_runs(browser: Browser, lake_server: RestServer, state: Any) -> None:
+def test_names_and_contents_of_users_are_never_run_as_scripts(
+    browser: Browser, lake_server: RestServer, state: Any
+) -> None:
     """Names, messages and contents that would run if a page took one of them for HTML; the console stays empty."""
     name = lake_server.new_name("hostile")
     place = f"{lake_server.url}/repositories/{name}"

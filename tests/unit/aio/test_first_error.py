@@ -9,7 +9,7 @@ from tarn.aio.first_error import collapse_error_groups, first_error
 NESTED = ExceptionGroup("a", [ExceptionGroup("b", [KeyError("1"), OSError("2")]), OSError("3")])
 
 
-def test_an_error_alone_is_itself() -> None:
+def test_an_error_outside_of_a_group_is_returned_as_it_is() -> None:
     error = OSError("x")
     assert first_error(error) is error
     assert first_error(error, KeyError) is error

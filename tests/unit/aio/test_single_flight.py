@@ -69,7 +69,7 @@ async def test_a_caller_after_the_end_starts_new_work() -> None:
         assert task.result() == number
 
 
-async def test_none_is_a_value() -> None:
+async def test_callers_share_a_result_that_is_none() -> None:
     flights = SingleFlight[str, None]()
     calls: list[int] = []
 

@@ -72,7 +72,7 @@ async def test_a_request_that_is_refused_by_a_rate_changes_nothing(rest: Rest) -
     assert (await rest.ask("GET", f"{LAKE}/branches/dev")).status == 404
 
 
-async def test_bytes_are_paid_for_afterwards(rest: Rest) -> None:
+async def test_bytes_of_a_request_count_against_the_next_one(rest: Rest) -> None:
     limit(rest, QuotaKind.USER, "root", bytes_per_second=100)
     body = {"name": "dev", "source": "main", "x": "y" * 1000}
     assert (await rest.ask("POST", f"{LAKE}/branches", body)).status == 201
@@ -193,7 +193,7 @@ async def test_requests_that_name_no_caller_have_the_same_rate(
     assert (await rest.ask("GET", LAKE)).status == 200
 
 
-def test_so_many_addresses_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_a_bounded_number_of_addresses_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(addresses, "_ADDRESSES_MAX", 2)
     clock = ManualClock()
     rate = addresses.AddressRate(clock, 1)

@@ -40,7 +40,7 @@ def test_it_has_every_operation_and_says_which_ones_are_not_offered() -> None:
             assert list(operations[name]["responses"]) == ["default"]
 
 
-async def test_whoever_asks_gets_it(tmp_path: Path) -> None:
+async def test_the_openapi_document_is_served_without_a_login(tmp_path: Path) -> None:
     async with running_rest(tmp_path) as rest:
         answer = await rest.ask("GET", "/openapi.json", caller=None, base="")
         assert (answer.status, answer.headers["content-type"]) == (200, "application/json")

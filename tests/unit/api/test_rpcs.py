@@ -64,7 +64,7 @@ async def test_errors_have_the_form_of_connect(
     assert answer.json["reason"]
 
 
-async def test_what_exists_already_says_so(rest: Rest) -> None:
+async def test_creating_what_exists_is_a_conflict(rest: Rest) -> None:
     request = {"repositoryId": "lake", "branchId": "main", "sourceRef": "main"}
     answer = await make(rest, f"{BRANCHES}/CreateBranch", request)
     assert (answer.status, answer.json["code"]) == (409, "already_exists")

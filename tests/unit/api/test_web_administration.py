@@ -649,7 +649,7 @@ async def test_one_session_is_ended(rest: Rest, user: WebUser) -> None:
     assert (await user.get("/")).status == 200
 
 
-async def test_what_follows_has_its_place(user: WebUser) -> None:
+async def test_the_page_of_administration_names_what_is_not_there_yet(user: WebUser) -> None:
     """It says what is not there, and leads to what serves today."""
     page = await user.page("/administration")
     assert [each.text for each in page.root.xpath("//main/dl/dt")] == ["Groups", "Policies", "Cost"]

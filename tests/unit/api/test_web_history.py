@@ -577,7 +577,7 @@ async def test_names_and_messages_of_users_are_text(user: WebUser, name: str) ->
     assert shown in pages[0].text.replace("\\", "")
 
 
-async def test_a_difference_needs_two_texts(user: WebUser) -> None:
+async def test_only_two_texts_are_compared_line_by_line(user: WebUser) -> None:
     await put(user, "a", b"1\n2\n")
     await put(user, "binary", b"\0\1")
     first = await commit(user, "first")

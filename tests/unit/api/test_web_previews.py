@@ -22,7 +22,7 @@ def of(path: str, content: bytes, *, size: int | None = None, kind: str = "") ->
     return preview_of(path, entry, content)
 
 
-def test_text_is_lines() -> None:
+def test_a_text_is_previewed_as_its_lines() -> None:
     assert of("a.txt", b"one\n\ttwo \xc3\xa4\n") == Preview("text", ("one", "\ttwo ä"))
     assert of("a", b"") == Preview("text")
 

@@ -57,7 +57,7 @@ async def call(world: World, method: MethodDescriptor, token: str, **fields: obj
     return await transport.unary(method.containing_service, method.name, request, world.call(token))
 
 
-def test_there_are_rpcs_to_walk() -> None:
+def test_the_number_of_guarded_rpcs_is_known() -> None:
     assert len(GUARDED) == 16
 
 

@@ -93,7 +93,7 @@ async def test_a_link_only_reads(ready: World, method: str) -> None:
         await check(ready, follow(target, host="other.example"))
 
 
-async def test_a_link_ends(ready: World) -> None:
+async def test_a_download_link_expires(ready: World) -> None:
     target = await link(ready)
     ready.clock.advance(LIFE_S)
     assert await check(ready, follow(target)) == "root"

@@ -236,7 +236,7 @@ async def test_a_session_key_renews_and_ends_itself_only(ready: World, ada: Ada)
     await grant_of(ready, second)
 
 
-async def test_it_expires_at_once(ready: World, ada: Ada) -> None:
+async def test_a_session_key_that_expires_is_refused_at_once(ready: World, ada: Ada) -> None:
     made = await ada.issue(duration_s=900)
     call = await logged_in(ready, made)
     access = Access(ready.auth, ready.clock)

@@ -37,7 +37,7 @@ async def test_the_first_admin_can_log_in_and_is_an_admin(world: World) -> None:
     assert (caller.user.user_id, list(caller.user.roles)) == ("root", ["Admin"])
 
 
-async def test_set_up_closes_behind_itself(ready: World) -> None:
+async def test_set_up_is_refused_once_it_is_done(ready: World) -> None:
     for user_id in ("root", "other"):
         work = ready.auth.set_up(ready.call(), SECRET, user_id)
         assert await refused(work) is Reason.ALREADY_SET_UP

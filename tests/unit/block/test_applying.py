@@ -25,7 +25,7 @@ def reader_in(directory: str | Path) -> RangeReader:
 
 
 @given(st.lists(st.tuples(change_sets(), st.integers(1, 50)), max_size=4))
-async def test_streams_overlay_as_dicts_do(layers: list[tuple[Listing, int]]) -> None:
+async def test_overlaid_streams_equal_updated_dicts(layers: list[tuple[Listing, int]]) -> None:
     model: Listing = {}
     for layer, _ in reversed(layers):
         model.update(layer)

@@ -57,7 +57,7 @@ def test_only_taken_paths_of_a_group_are_refused(
         assert reader.read(1, str(number), 0, None) == (b"new" if number % 5 else b"old")
 
 
-def test_rollback_forgets(pair: tuple[SmallWriter, SmallReader]) -> None:
+def test_a_rollback_discards_inserted_rows(pair: tuple[SmallWriter, SmallReader]) -> None:
     writer, reader = pair
     writer.rollback()
     writer.begin()

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from listing_store import SPACE, ListingStore
 from merges_by_definition import Conflict, Trio, merge_by_definition, rewritten, trios
+from tests.support.choices import DEST_WINS, SOURCE_WINS
 from tests.support.clock import ManualClock
 from tests.support.listings import (
     Listing,
@@ -36,7 +37,7 @@ from tarn.core.entry import TOMBSTONE
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
-from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice, ChoiceRule, Side
+from tarn.core.listing.choice import REFUSE, Choice, ChoiceRule, Side
 from tarn.core.listing.metarange import EMPTY_METARANGE, RangeInfo
 from tarn.core.listing.tally import ChangeStats
 

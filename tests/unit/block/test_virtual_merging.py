@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from listing_store import SPACE, ListingStore
 from merges_by_definition import Trio, fold_by_definition, folds, merge_by_definition
+from tests.support.choices import DEST_WINS, SOURCE_WINS
 from tests.support.clock import ManualClock
 from tests.support.listings import Change, Listing, applied, changes_between, sample_entry
 
@@ -20,7 +21,7 @@ from tarn.block.merging import MergeSides
 from tarn.block.port import BlockKey
 from tarn.core.entry import TOMBSTONE
 from tarn.core.listing.breaks import BreakRule
-from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice
+from tarn.core.listing.choice import REFUSE, Choice
 from tarn.core.listing.folders import FolderPage
 from tarn.core.listing.virtual import UNDECIDED, FoldStep, VirtualBase, VirtualLeft
 

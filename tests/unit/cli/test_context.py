@@ -129,7 +129,9 @@ def test_saved_addresses_give_way_to_those_of_the_running_tarn(
     assert not other.is_refreshed
 
 
-def test_no_store_is_guessed(home: dict[str, str], tmp_path: Path) -> None:
+def test_a_command_on_stores_needs_a_configuration_or_data_folder(
+    home: dict[str, str], tmp_path: Path
+) -> None:
     session = session_of(home)
     with pytest.raises(CliError, match="nothing names the stores") as caught:
         store_config(session, None, None)

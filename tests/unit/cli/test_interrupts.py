@@ -26,14 +26,14 @@ def test_signals_wake_the_loop() -> None:
     assert ran.stdout == "True\n"
 
 
-async def test_it_runs_in_any_thread() -> None:
+async def test_interruptible_work_runs_in_any_thread() -> None:
     async def work() -> str:
         return "done"
 
     assert await asyncio.to_thread(lambda: run_interruptibly(work())) == "done"
 
 
-def test_an_interrupt_ends_it() -> None:
+def test_an_interrupt_cancels_the_work() -> None:
     code = (
         "import asyncio\nfrom tarn_cli.interrupts import run_interruptibly\n"
         "async def work():\n    print('runs', flush=True)\n    await asyncio.sleep(50)\n"

@@ -74,7 +74,7 @@ def test_dump_load_and_verify(lake: Path, tmp_path: Path) -> None:
     assert tarn("load", "--config", url(target), dump)["rows"] == 74
     for first, second in ((dump, url(target)), (url(target), dump), (url(lake), url(target))):
         assert tarn("verify", first, second)["different_rows"] == 0
-    assert "needs an empty target" in tarn("load", "--config", url(lake), dump, code=5)
+    assert "only an empty store is filled" in tarn("load", "--config", url(lake), dump, code=5)
     again = tarn("dump", "--config", url(lake), dump)
     assert (again["rows"], again["new_chunks"]) == (74, 0), "only what is new is written"
 

@@ -109,7 +109,7 @@ async def test_a_run_that_exceeds_a_limit_is_confirmed_by_its_id(lab: CollectorL
     assert lost not in await lab.blocks()
 
 
-async def test_a_hold_ends_the_run(lab: CollectorLab) -> None:
+async def test_a_held_collection_does_not_mark(lab: CollectorLab) -> None:
     await lab.put("main", "a")
     await lab.collector.client.hold(lab.admin, "lake", 60)
     assert await reason_of(lab.collector.mark("lake")) is Reason.COLLECTION_HELD

@@ -54,7 +54,7 @@ async def test_all_roots_are_written_once(tmp_path: Path, part_rows: int) -> Non
     assert {part.path for part in everything} == await lake.paths(FOLDER)
 
 
-async def test_no_roots_are_no_files(tmp_path: Path) -> None:
+async def test_a_mark_without_roots_writes_no_files(tmp_path: Path) -> None:
     lake = CollectedLake(tmp_path)
     args = (lake, lake.blocks, lake.namespace, MARK, ATTEMPT, lake.progress)
     assert await write_roots(*args) == RootParts()

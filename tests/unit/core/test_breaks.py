@@ -89,7 +89,7 @@ def test_ranges_do_not_depend_on_how_rows_arrive(
 
 
 @given(listings(), st.integers(1, 6), st.integers(1, 10), st.integers(80, 2000))
-def test_every_cut_forgets_the_past(
+def test_where_a_range_ends_depends_only_on_rows_since_the_last_cut(
     listing: Listing, mean: int, rows_max: int, bytes_max: int
 ) -> None:
     rule, run = BreakRule(mean, rows_max, bytes_max), run_of(listing)

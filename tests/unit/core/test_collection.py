@@ -50,7 +50,7 @@ def sweeping() -> tuple[Collection, int]:
     return begin(marked(), B, Phase.SWEEP, A, now, LIMITS), now
 
 
-def test_the_limits_keep_their_distances() -> None:
+def test_the_time_limits_of_a_collection_leave_room_between_them() -> None:
     """A block that a mark judges cannot be staged, built upon or read any more, with an hour for every clock."""
     hour = 3_600 * SECOND
     assert LIMITS.cutoff_us >= LIMITS.staging_us + 12 * hour

@@ -6,6 +6,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.support.layered_pages import merge_page
 
 from tarn.core.entry import TOMBSTONE, Entry, pack
 from tarn.core.listing.pages import (
@@ -15,7 +16,6 @@ from tarn.core.listing.pages import (
     Page,
     PageRequest,
     leaping_page,
-    merge_page,
 )
 from tarn.core.listing.spans import prefix_end
 

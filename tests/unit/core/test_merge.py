@@ -76,7 +76,7 @@ def test_the_newest_row_of_a_path_wins_over_older_layers(layers: list[Listing]) 
 
 
 @given(listings(), paths())
-def test_upto_splits_behind_a_path(listing: Listing, path: str) -> None:
+def test_upto_splits_a_run_after_a_path(listing: Listing, path: str) -> None:
     head, tail = upto(run_of(listing), path)
     assert head.paths.to_pylist() == sorted(name for name in listing if name <= path)
     assert tail.paths.to_pylist() == sorted(name for name in listing if name > path)

@@ -32,7 +32,7 @@ def test_a_number_is_a_number_of_changes() -> None:
         ("999999 weeks ago", 604_799_395_200),
     ],
 )
-def test_an_age(text: str, seconds: int) -> None:
+def test_an_age_is_a_moment_relative_to_now(text: str, seconds: int) -> None:
     assert parse_moment(text) == Ago(seconds * SECOND)
 
 
@@ -50,7 +50,7 @@ def test_an_age(text: str, seconds: int) -> None:
         ("2024-02-29", at(2024, 2, 29)),
     ],
 )
-def test_a_time(text: str, expected: At) -> None:
+def test_a_date_or_time_is_an_absolute_moment(text: str, expected: At) -> None:
     assert parse_moment(text) == expected
 
 
@@ -71,7 +71,7 @@ def test_a_time(text: str, expected: At) -> None:
         ),
     ],
 )
-def test_everything_else_is_no_moment(text: str) -> None:
+def test_other_texts_are_not_parsed_as_moments(text: str) -> None:
     assert parse_moment(text) is None
 
 

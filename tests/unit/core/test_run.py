@@ -60,7 +60,7 @@ def test_pieces_make_the_whole_again(listing: Listing, at: int) -> None:
     assert whole.batch().equals(run.batch())
 
 
-def test_no_rows_are_a_run() -> None:
+def test_a_run_of_no_rows_is_valid() -> None:
     assert len(concat_runs([])) == 0
     assert EMPTY_RUN.size_bytes == 0
     assert tombstones_of(EMPTY_RUN.values).tolist() == []

@@ -27,7 +27,7 @@ statements = st.lists(
 
 @given(statements, statements)
 @example((Statement(True, ("*",), ("*",)),), (Statement(True, ("ReadRepo",), ("r/a/*",)),))
-def test_it_allows_what_both_allow(
+def test_an_intersection_allows_what_both_policies_allow(
     first: tuple[Statement, ...], second: tuple[Statement, ...]
 ) -> None:
     both = intersect(first, second)

@@ -111,7 +111,7 @@ def test_merging_again_changes_nothing(trio: Trio) -> None:
         pytest.param(ONE, b"", ONE_AGAIN, b"", id="removed against written again"),
     ],
 )
-def test_the_table_of_one_path(
+def test_a_three_way_merge_of_one_path_follows_the_table(
     base: bytes, source: bytes, dest: bytes, expected: bytes | None
 ) -> None:
     trio = Trio(*({"p": value} if value else {} for value in (base, source, dest)))

@@ -64,7 +64,9 @@ def test_a_fold_is_the_same_in_both_orders_of_each_pair(
         pytest.param(None, ONE, rewritten(ONE), rewritten(ONE), id="without a base, alike"),
     ],
 )
-def test_one_path_of_a_fold(base: bytes | None, left: bytes, right: bytes, expected: bytes) -> None:
+def test_a_virtual_merge_base_decides_one_path(
+    base: bytes | None, left: bytes, right: bytes, expected: bytes
+) -> None:
     step = FoldStep(None if base is None else 0, 1, 2)
     found = folded(at_p(base or b"", left, right), [step])
     assert found == ({"p": expected} if expected else {})

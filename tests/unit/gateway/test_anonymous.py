@@ -120,7 +120,7 @@ async def test_answers_have_the_headers_of_the_object(view: GatewayLake) -> None
         assert (reply.status, reply.code) == (400, "InvalidRequest")
 
 
-async def test_graveler_has_the_last_word(view: GatewayLake) -> None:
+async def test_graveler_refuses_what_a_cached_public_view_would_allow(view: GatewayLake) -> None:
     """What the gateway keeps of the view is some seconds old."""
     assert (await anonymous(view, "GET", "/sales/a")).status == 200
     view.graveler.views["sales"].public_read = False

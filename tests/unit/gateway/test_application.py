@@ -210,6 +210,6 @@ def test_settings_come_from_the_configuration(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "wrong", [{"port": 70_000}, {"region": ""}, {"domains": ("S3.test",)}, {"domains": ("",)}]
 )
-def test_settings_that_cannot_be(wrong: dict[str, Any]) -> None:
+def test_impossible_settings_are_refused(wrong: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match="gateway"):
         GatewaySettings(**wrong)

@@ -277,7 +277,7 @@ async def test_a_completion_whose_view_moves_gives_its_claim_back(
     assert (list(branches["main"]), list(branches["dev"])) == (["big"], [])
 
 
-async def test_names_change_hands(view: GatewayLake) -> None:
+async def test_a_bucket_name_may_pass_between_a_view_and_a_repository(view: GatewayLake) -> None:
     """A view becomes a repository, and a repository a view, while the gateway remembers the former."""
     await view.ask("PUT", "/sales/a", body=b"view")
     del view.graveler.views["sales"]

@@ -65,7 +65,7 @@ async def test_it_is_shown_without_what_cannot_be_shown(place: Any, name: str) -
 
 
 @pytest.mark.parametrize("name", FOREIGN)
-async def test_a_listing_survives_it(place: Any, name: str) -> None:
+async def test_an_entry_of_another_program_breaks_no_listing(place: Any, name: str) -> None:
     lake = await place(name)
     for query in ("list-type=2&prefix=main/", "prefix=main/", "", "list-type=2&encoding-type=url"):
         listed = await lake.ask("GET", "/lake", query)

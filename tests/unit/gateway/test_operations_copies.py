@@ -196,7 +196,7 @@ async def test_a_copy_is_conditional_on_its_source(lake: GatewayLake) -> None:
         ("/lake/main/", "lake/main/a", 400, "InvalidArgument"),
     ],
 )
-async def test_copies_that_cannot_be(
+async def test_impossible_copies_are_refused_and_store_nothing(
     lake: GatewayLake, target: str, key: str, status: int, code: str
 ) -> None:
     lake.create("pond")

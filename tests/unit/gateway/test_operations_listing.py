@@ -182,7 +182,7 @@ async def test_owners_are_given_when_asked(full: Any) -> None:
         ("lake", "continuation-token=%C3%BC", 400, "InvalidArgument"),
     ],
 )
-async def test_listings_that_cannot_be(
+async def test_impossible_listings_are_refused(
     full: Any, bucket: str, query: str, status: int, code: str
 ) -> None:
     reply = await full.ask("GET", f"/{bucket}", f"{V2}&{query}")

@@ -333,7 +333,7 @@ async def test_deleting_is_idempotent(lake: GatewayLake) -> None:
         ("/river/main/a", "NoSuchBucket"),
     ],
 )
-async def test_deletes_that_cannot_be(lake: GatewayLake, target: str, code: str) -> None:
+async def test_impossible_deletes_are_refused(lake: GatewayLake, target: str, code: str) -> None:
     assert (await lake.ask("DELETE", target)).code == code
 
 

@@ -173,7 +173,7 @@ async def test_a_url_that_cannot_be_one_is_no_redirect(lake: GatewayLake, url: s
         ({"headers": {"authorization": "AWS4-HMAC-SHA256 x"}}, 400, "InvalidArgument"),
     ],
 )
-async def test_who_may_not_send_it(
+async def test_a_form_that_may_not_write_is_refused_before_its_body_is_read(
     lake: GatewayLake, more: dict[str, Any], status: int, code: str
 ) -> None:
     reply = await lake.post("lake", KEY, b"x" * 500_000, **more)
@@ -322,7 +322,7 @@ async def test_policies_that_cannot_be_read(lake: GatewayLake, policy: Any, told
         (b"aW52YWxpZA==", "Invalid JSON."),
     ],
 )
-def test_policies_that_are_none(text: bytes, told: str) -> None:
+def test_malformed_policies_of_forms_are_refused(text: bytes, told: str) -> None:
     with pytest.raises(S3Error) as caught:
         check_policy({"policy": text.decode()}, "lake", 0)
     assert (caught.value.code, caught.value.message) == (
@@ -458,7 +458,7 @@ async def test_only_so_many_forms_are_received_for_strangers(lake: GatewayLake) 
     assert lake.handler._forms.reading == READING_MAX - 1
 
 
-async def test_a_page_reads_the_answer(lake: GatewayLake) -> None:
+async def test_a_page_of_an_allowed_origin_may_read_the_answer_of_a_form(lake: GatewayLake) -> None:
     lake.graveler.cors["lake"] = json.dumps(
         {"CORSRules": [{"AllowedOrigins": ["*"], "AllowedMethods": ["POST"]}]}
     )

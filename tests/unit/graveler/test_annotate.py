@@ -9,10 +9,10 @@ from graveler_service import Service
 from lake import Lake
 from lake_histories import PATHS, Story, random_story
 from lake_merges import branch_with, merge
+from tests.support.choices import DEST_WINS
 
 from tarn.core.ids import CommitId
 from tarn.core.listing import changed_paths
-from tarn.core.listing.choice import DEST_WINS
 from tarn_graveler.views import annotating
 
 

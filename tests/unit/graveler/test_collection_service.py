@@ -207,7 +207,9 @@ async def test_only_an_admin_collects(service: Service, collector: CollectionCli
         assert await reason_of(attempt) is Reason.ACCESS_DENIED
 
 
-async def test_a_mark(service: Service, collector: CollectionClient) -> None:
+async def test_a_mark_is_begun_ended_and_told(
+    service: Service, collector: CollectionClient
+) -> None:
     admin, clock = service.admin, service.clock
     never = await collector.get(admin, "lake")
     assert never.phase == pb.COLLECTION_PHASE_IDLE

@@ -120,7 +120,7 @@ async def test_a_fork_after_ten_thousand_commits_is_found_at_once() -> None:
     assert len(graph.reads) < 20
 
 
-async def test_a_parent_that_is_no_earlier_than_its_child_is_damage() -> None:
+async def test_a_parent_whose_generation_is_not_less_than_its_childs_is_corrupt() -> None:
     graph = Graph([(0, [], 0), (1, [0], 0), (2, [1], 0), (3, [0], 0)])
     wrong = graph.commits[graph.ids[1]]
     graph.commits[graph.ids[1]] = Commit(wrong.parents, wrong.metarange_id, "", "", 0, generation=2)

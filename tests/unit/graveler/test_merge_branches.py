@@ -8,10 +8,11 @@ import pytest
 from graveler_service import Service, reason_of
 from lake import MAIN, Lake, Replicas
 from lake_merges import SIDE, branch_with, head, record
+from tests.support.choices import SOURCE_WINS
 
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
-from tarn.core.listing.choice import REFUSE, SOURCE_WINS, Choice
+from tarn.core.listing.choice import REFUSE, Choice
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.versioning.merges import Destination, MergeRequest
 from tarn_proto.graveler.v1 import merge_service_pb2 as pb

@@ -4,10 +4,11 @@ from collections.abc import Awaitable, Callable
 
 import pytest
 from lake import MAIN, Lake
+from tests.support.choices import DEST_WINS, SOURCE_WINS
 
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
-from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice, ChoiceRule, Side
+from tarn.core.listing.choice import REFUSE, Choice, ChoiceRule, Side
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.head_moves import NewHead
 from tarn_graveler.versioning.merges import (

@@ -216,7 +216,7 @@ async def test_a_name_made_again_is_not_public(service: Service) -> None:
     assert not (await tarn.create_bucket_view(service.admin, "sales", "lake")).public_read
 
 
-async def test_marks_wait_for_the_level(service: Service) -> None:
+async def test_a_view_becomes_public_only_at_the_feature_level(service: Service) -> None:
     """A replica of the first level would remove the mark; taking it off is always possible."""
     tarn = service.graveler
     await tarn.create_bucket_view(service.admin, "sales", "lake", public_read=True)

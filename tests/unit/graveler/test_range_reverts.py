@@ -10,12 +10,13 @@ from expired_lake import expire
 from lake import MAIN, Lake, Running, reached
 from lake_merges import NEW, SIDE, branch_with, head, history, hold_change, merge, mine
 from tests.sim.named_guards import GUARD
+from tests.support.choices import DEST_WINS, SOURCE_WINS
 from tests.support.faults.guards import switched_off
 
 from tarn.block.merging import MergeSides
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
-from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice
+from tarn.core.listing.choice import REFUSE, Choice
 from tarn.kv.port import Group
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.guards.fences import BuildBlocks

@@ -101,7 +101,7 @@ async def test_a_branch_far_behind_takes_pages_and_not_a_read_for_each_commit(
     assert ahead.held_bytes == 0, "a search that is over holds nothing"
 
 
-async def test_a_near_search_scans_nothing(history: History) -> None:
+async def test_a_merge_base_that_is_near_is_found_without_scans(history: History) -> None:
     ahead = ReadAhead(history.replica())
     assert await history.bases(ahead, COUNT - 1, COUNT - 50) == [COUNT - 50]
     assert history.kv.scans == 0

@@ -93,7 +93,7 @@ async def test_a_start_is_found_again_after_its_refs_are_gone(lake: Service) -> 
     assert again.state == pb.TASK_STATE_SUCCEEDED
 
 
-async def test_an_id_has_one_start(lake: Service) -> None:
+async def test_a_task_id_starts_one_task_only(lake: Service) -> None:
     name = task_id(lake)
     await lake.graveler.start_merge(lake.admin, a_merge(), task_id=name)
     other_work = lake.graveler.start_merge(lake.admin, a_merge(squash=True), task_id=name)

@@ -58,7 +58,7 @@ async def past(lake: Lake) -> Past:
     return Past(heads, times)
 
 
-async def test_a_number_counts_changes_back(lake: Lake, past: Past) -> None:
+async def test_a_number_after_the_branch_counts_its_changes_back(lake: Lake, past: Past) -> None:
     for back in range(5):
         assert await commit_of(lake, f"main@{{{back}}}") == past.heads[4 - back]
     assert "did not exist before" in await not_found(lake, "main@{5}")
@@ -85,7 +85,7 @@ async def test_an_age_is_counted_from_now(lake: Lake, past: Past) -> None:
     await not_found(lake, "main@{1 week ago}")
 
 
-async def test_steps_follow_a_moment(lake: Lake, past: Past) -> None:
+async def test_tilde_and_caret_apply_to_a_past_head(lake: Lake, past: Past) -> None:
     assert await commit_of(lake, "main@{1}~1") == past.heads[2]
     assert await commit_of(lake, "main@{1}^1~1^0") == past.heads[1]
     assert await lake.get("a", "main@{2}") == 1

@@ -10,11 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from lake import MAIN, Lake
 from recursive_merge import LEVELS, RecursiveMerge, folded
+from tests.support.choices import DEST_WINS, SOURCE_WINS
 
 from tarn.block.merging import ConflictPage
 from tarn.core.errors import Reason, TarnError
 from tarn.core.ids import BranchId, CommitId
-from tarn.core.listing.choice import DEST_WINS, REFUSE, SOURCE_WINS, Choice
+from tarn.core.listing.choice import REFUSE, Choice
 from tarn.core.listing.virtual import FoldStep, VirtualBase
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.head_moves import NewHead

@@ -168,7 +168,7 @@ def test_any_changed_byte_is_noticed_or_changes_nothing() -> None:
     assert noticed > 100
 
 
-def test_a_bomb_is_refused() -> None:
+def test_a_file_that_decompresses_to_too_much_is_refused() -> None:
     """A few kilobytes with 160 MiB of payloads: one long text, again and again."""
     one = table_of([row("a", b"x" * (1 << 20), 1)])
     sink = pa.BufferOutputStream()

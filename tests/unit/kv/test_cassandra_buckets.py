@@ -125,7 +125,7 @@ async def test_a_page_that_keeps_failing_fails_the_scan() -> None:
         await all_of(found.scan().lists())
 
 
-def test_buckets_never_change() -> None:
+def test_the_bucket_of_a_key_never_changes() -> None:
     """Stored rows are found by these numbers."""
     keys = [b"", b"key/a", b"key/b", b"branches/main", bytes(range(256))]
     assert [bucket_of(key, 1) for key in keys] == [0] * 5
@@ -133,7 +133,7 @@ def test_buckets_never_change() -> None:
     assert [bucket_of(key, 5) for key in keys] == [0, 1, 3, 1, 1]
 
 
-def test_buckets_are_even() -> None:
+def test_keys_are_spread_evenly_over_buckets() -> None:
     counts = Counter(bucket_of(b"key/part-%05d.parquet" % n, 8) for n in range(8000))
     assert min(counts.values()) > 900
     assert max(counts.values()) < 1100

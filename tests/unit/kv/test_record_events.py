@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from tests.support.clock import ManualClock, SeededIds
 from tests.support.faults.gates import GatedKv
-from tests.support.record_events import RecordEvent, record_events
+from tests.support.record_events import RecordEvent, record_events, registered
 
 from tarn.core.branch import Branch, Token, TokenKind, seal, touch
 from tarn.core.errors import Kind, Reason, TarnError
@@ -124,7 +124,7 @@ async def test_an_event_is_registered_before_its_change_is_sent(journal: Journal
     with pytest.raises(OutcomeUnknownError):
         await journal.kv.set_if(LAKE.refs, TAG, b"1", None)
     hour = hour_of(journal.clock.now_us())
-    (left,) = [each async for each in journal.registrations.registered(hour)]
+    (left,) = await registered(journal.registrations, hour)
     assert left.key == TAG
     assert await journal.told() == []
 
@@ -295,4 +295,4 @@ async def test_below_its_feature_level_there_are_no_events() -> None:
     await journal.kv.delete_if(LAKE.refs, TAG, first)
     assert await journal.store.scan_companions(LAKE.refs, b"", None, 10) == []
     hour = hour_of(journal.clock.now_us())
-    assert [each async for each in journal.registrations.registered(hour)] == []
+    assert await registered(journal.registrations, hour) == []

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 from tests.support.clock import ManualClock
+from tests.support.record_events import registered
 
 from tarn.core.branch import Token, TokenKind
 from tarn.core.errors import Kind, Reason, TarnError
@@ -41,10 +42,6 @@ def made(
     return Registration(place, b"branches/main", event_key, expected, TOKEN)
 
 
-async def of_hour(registrations: Registrations, hour: int) -> list[Registration]:
-    return [each async for each in registrations.registered(hour)]
-
-
 async def test_what_was_registered_is_read_by_its_hour_until_it_is_finished() -> None:
     kv, clock = MemKv(), ManualClock()
     registrations = Registrations(kv, KEYS, clock)
@@ -54,11 +51,11 @@ async def test_what_was_registered_is_read_by_its_hour_until_it_is_finished() ->
     other = made(clock, place=COMMITS)
     await registrations.register([other, one])
     await registrations.register([one])
-    assert await of_hour(registrations, hour) == [one, other], "by time, each once"
+    assert await registered(registrations, hour) == [one, other], "by time, each once"
     assert one.time_us == other.time_us - 1_000_000
     await registrations.finish(hour, [one])
-    assert await of_hour(registrations, hour) == [other]
-    assert await of_hour(registrations, hour + 1) == []
+    assert await registered(registrations, hour) == [other]
+    assert await registered(registrations, hour + 1) == []
 
 
 async def test_a_drained_one_is_yielded_until_it_is_finished() -> None:
@@ -69,9 +66,9 @@ async def test_a_drained_one_is_yielded_until_it_is_finished() -> None:
     one = made(clock, Predicate(b"\0"))
     await registrations.register([one])
     await registrations.mark_drained(hour, [one])
-    assert await of_hour(registrations, hour) == [replace(one, is_drained=True)]
+    assert await registered(registrations, hour) == [replace(one, is_drained=True)]
     await registrations.finish(hour, [one])
-    assert await of_hour(registrations, hour) == []
+    assert await registered(registrations, hour) == []
 
 
 async def test_those_of_one_root_are_read_alone() -> None:
@@ -92,7 +89,7 @@ async def test_those_of_one_root_are_read_alone() -> None:
     for root in ("tarn", "tarn/lake-10"):
         assert [each async for each in registrations.registered(hour, root)] == [all_[root]]
     assert len([each async for each in registrations.registered(hour, "tarn/lake-1")]) == 2
-    assert len(await of_hour(registrations, hour)) == 4
+    assert len(await registered(registrations, hour)) == 4
 
 
 class PausedKv(MemKv):
@@ -119,7 +116,7 @@ async def test_a_row_that_is_late_counts_in_the_hour_in_which_its_process_goes_o
     await registrations.register([made(clock)])
     assert is_complete(began, clock.now_us()), "so a drain may have dropped it before the row came"
     await registrations.forget(began)
-    assert len(await of_hour(registrations, began + 2)) == 1
+    assert len(await registered(registrations, began + 2)) == 1
 
 
 async def test_a_process_that_is_stopped_again_and_again_does_not_change_its_record() -> None:
@@ -153,10 +150,10 @@ async def test_an_hour_is_dropped_only_when_no_row_that_counts_can_come() -> Non
     clock.advance((end - clock.now_us()) / 1_000_000 + 179)
     with pytest.raises(TarnError, match="not complete"):
         await registrations.forget(hour)
-    assert len(await of_hour(registrations, hour)) == 1
+    assert len(await registered(registrations, hour)) == 1
     clock.advance(1)
     await registrations.forget(hour)
-    assert await of_hour(registrations, hour) == []
+    assert await registered(registrations, hour) == []
 
 
 async def test_a_damaged_registration_is_no_other_one() -> None:
@@ -164,7 +161,7 @@ async def test_a_damaged_registration_is_no_other_one() -> None:
     key = KEYS.registration("tarn/lake-1", bytes(16))
     await kv.set_many(KEYS.registrations(5), [Group(key, ((key, b"\xff"),))])
     with pytest.raises(TarnError) as caught:
-        await of_hour(Registrations(kv, KEYS, clock), 5)
+        await registered(Registrations(kv, KEYS, clock), 5)
     assert caught.value.kind is Kind.CORRUPT
 
 

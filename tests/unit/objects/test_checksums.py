@@ -42,7 +42,7 @@ def test_the_crcs_of_parts_combine_into_the_crc_of_the_whole(
 
 
 @pytest.mark.parametrize("algorithm", [Algorithm.SHA1, Algorithm.SHA256])
-def test_shas_do_not_combine(algorithm: Algorithm) -> None:
+def test_sha_checksums_of_parts_give_no_full_object_checksum(algorithm: Algorithm) -> None:
     with pytest.raises(TarnError, match="FULL_OBJECT"):
         full_object_checksum(algorithm, [])
 

@@ -47,7 +47,7 @@ async def test_it_is_alive_from_the_start_and_ready_when_told(server: HealthServ
     assert found == [(yes, no), (yes, yes), (yes, no)]
 
 
-async def test_it_serves_nothing_else(server: HealthServer) -> None:
+async def test_the_health_port_serves_no_other_rpc(server: HealthServer) -> None:
     address = await server.start()
     assert await answer(address, "tarn.auth.v1.UserService") is grpc.StatusCode.NOT_FOUND
     other = "/tarn.auth.v1.UserService/ListUsers"

@@ -69,7 +69,7 @@ async def test_mutual_tls_keeps_others_out(tmp_path: Path) -> None:
         assert await kind_of_answer(served, client) is Kind.UNAVAILABLE
 
 
-def test_half_a_pair_is_refused(tmp_path: Path) -> None:
+def test_a_certificate_without_its_key_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="certificate"):
         server_credentials(TlsFiles(authority=tmp_path))
     with pytest.raises(ValueError, match="given together"):

@@ -21,7 +21,6 @@ from tarn.kv.keys import InstallationKeys
 from tarn.kv.mem import MemKv
 from tarn.kv.namespace_records import Namespace, decode_namespace, encode_namespace
 from tarn.kv.port import Group, Partition, PartitionKind
-from tarn.snapshot.files import bucket
 from tarn.snapshot.files.bucket import BucketTarget
 from tarn.snapshot.files.chunks import Chunker, rows_in
 from tarn.snapshot.files.content import content_file, pack, unpack
@@ -154,13 +153,11 @@ async def test_a_chunk_that_lost_its_content_is_written_again(lab: BackupLab) ->
     )
 
 
-async def test_all_files_of_a_bucket_are_listed_and_deleted(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr(bucket, "_PAGE", 3)
+async def test_all_files_of_a_bucket_are_listed_and_deleted() -> None:
+    """Also those of more than one page, which has 1,000."""
     target = BucketTarget(MemBlockStore(ManualClock()), "mem://backups")
-    for count in (3, 7):
-        names = [f"content/{number:02}/x.zst" for number in range(count)]
+    for count in (3, 1_003):
+        names = [f"content/{number:04}/x.zst" for number in range(count)]
         for name in (*names, "store/x"):
             await target.put(name, b"1")
         assert [name async for name in target.files("content")] == names

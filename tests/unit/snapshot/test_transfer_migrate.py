@@ -290,7 +290,7 @@ async def test_a_target_that_holds_rows_is_refused_and_both_stay_as_they_are() -
     source, target = await filled(), Mortal()
     other = Partition(f"{INSTALLATION}/auth", PartitionKind.REGISTER)
     await put(target, other, b"setup", b"")
-    with pytest.raises(TarnError, match="needs an empty target") as caught:
+    with pytest.raises(TarnError, match="only an empty store is filled") as caught:
         await migrate(place(source), place(target), IDS, options())
     assert caught.value.kind is Kind.CONFLICT
     assert await is_open(source)
@@ -309,7 +309,7 @@ async def test_a_target_that_is_used_while_it_is_closed_is_refused() -> None:
 
     clock = Clock()
     work = TransferOptions(clock, RateLimiter(clock), 1)
-    with pytest.raises(TarnError, match="needs an empty target"):
+    with pytest.raises(TarnError, match="only an empty store is filled"):
         await migrate(place(source), place(target, is_shared=True), IDS, work)
     assert await is_open(source)
     assert await is_open(target)

@@ -48,7 +48,7 @@ def test_counters_are_read_as_rates_and_histograms_by_their_parts(number: int) -
 
 
 @pytest.mark.parametrize("number", QUERIES)
-def test_brackets_are_balanced(number: int) -> None:
+def test_brackets_of_each_query_are_balanced(number: int) -> None:
     place, query = QUERIES[number]
     open_ones: list[str] = []
     for each in re.sub(r'"[^"]*"', "", query):

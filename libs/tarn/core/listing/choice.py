@@ -12,7 +12,7 @@ import pyarrow as pa
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.glob import check_glob, match_glob
 
-__all__ = ["CHOICE_RULES_MAX", "DEST_WINS", "REFUSE", "SOURCE_WINS", "Choice", "ChoiceRule", "Side"]
+__all__ = ["CHOICE_RULES_MAX", "REFUSE", "Choice", "ChoiceRule", "Side"]
 
 CHOICE_RULES_MAX = 100
 """Most rules of a choice. Each rule is one pass over the paths that conflict."""
@@ -70,5 +70,3 @@ class Choice:
 
 REFUSE = Choice()
 """The default strategy: any conflict refuses the merge."""
-SOURCE_WINS = Choice(Side.SOURCE)
-DEST_WINS = Choice(Side.DEST)

@@ -24,7 +24,6 @@ __all__ = [
     "Page",
     "PageRequest",
     "leaping_page",
-    "merge_page",
 ]
 
 _ROWS_AT_ONCE_MAX = 4000
@@ -271,20 +270,6 @@ class _Lines:
             return True
         self.last = max(self.last, path)
         return _common_prefix(path, self._request.prefix, self._request.delimiter) != path
-
-
-def merge_page(
-    request: PageRequest, staged_count: int, *, with_base: bool
-) -> Generator[NeedRows, PathRows, Page]:
-    """Builds one page by reading the layers only: `leaping_page` without leaps."""
-    merge = leaping_page(request, staged_count, with_base=with_base)
-    try:
-        wish = next(merge)
-        while True:
-            wish = merge.send(None if isinstance(wish, MayLeap) else (yield wish))
-    except StopIteration as done:
-        page: Page = done.value
-        return page
 
 
 def leaping_page(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Sequence
 from typing import Final
 
+from tarn.block.paging import blocks_below
 from tarn.block.port import BlockKey, BlockNotFoundError, BlockStore, read_whole
 from tarn.snapshot.files.target import missing_error
 
@@ -52,14 +53,8 @@ class BucketTarget:
 
     async def files(self, folder: str) -> AsyncIterator[str]:
         """See `Target`."""
-        after = ""
-        while True:
-            page = await self._blocks.list_page(self._namespace, f"{_ROOT}{folder}/", after, _PAGE)
-            for info in page:
-                yield info.path.removeprefix(_ROOT)
-            if len(page) < _PAGE:
-                return
-            after = page[-1].path
+        async for info in blocks_below(self._blocks, self._namespace, f"{_ROOT}{folder}/"):
+            yield info.path.removeprefix(_ROOT)
 
     async def delete(self, names: Sequence[str]) -> None:
         """See `Target`."""

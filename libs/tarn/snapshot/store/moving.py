@@ -395,8 +395,9 @@ async def check_empty(target: OpenStore) -> None:
     """
     if not await is_empty(target.kv, target.installation_id):
         text = (
-            f"{target.about} already holds installation {target.installation_id!r}; "
-            "a transfer needs an empty target"
+            f"{target.about} already holds installation {target.installation_id!r}, and only an empty store is filled; "
+            "nothing was done. If nobody needs what it holds, e.g. as Tarn was started on an empty store after a loss, "
+            "stop Tarn and move its folder away, or name another keyspace"
         )
         raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
 

@@ -54,6 +54,7 @@ class RepositoryHandler:
         self._clock = graveler.clock
         self._purges = graveler.purges
         self._features = graveler.features
+        self._drain = graveler.drain
 
     async def CreateRepository(
         self, request: pb.CreateRepositoryRequest, permit: Permit
@@ -73,6 +74,8 @@ class RepositoryHandler:
             client_namespace=shown if self._features.allows(Feature.NEW_FIELDS) else "",
         )
         try:
+            if self._drain is not None:
+                await self._drain.note_newest(reservation.repository)
             await self._fill(reservation.repository, grant.user_id)
             await self._repositories.publish(reservation)
         except TarnError as error:

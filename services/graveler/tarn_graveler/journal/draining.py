@@ -280,8 +280,9 @@ class Drain:
             The epoch of its files; None: no replica writes events.
 
         Raises:
-            TarnError: FAILED_PRECONDITION: its journal is of another store. UNAVAILABLE: some replicas may not write
-                events yet. CORRUPT: some branches are damaged; the others are drained. Errors of the stores.
+            TarnError: FAILED_PRECONDITION: its journal is of another store. CONFLICT: it was switched off meanwhile.
+                UNAVAILABLE: some replicas may not write events yet. CORRUPT: some branches are damaged; the others are
+                drained. Errors of the stores.
         """
         if not self._is_ready():
             if not self._features.allows(Feature.JOURNAL):
@@ -320,6 +321,18 @@ class Drain:
         if (epoch := await self.drain(place, is_full=True)) is not None:
             await require_newest(self._blocks, place.namespace, epoch)
         self._full.put(place.root, began_at)
+
+    async def note_newest(self, repository: Repository) -> None:
+        """Notes for a repository that is being created which epoch its journal may follow (`Epochs.note_newest`).
+
+        Before all replicas write events, nothing is noted.
+
+        Args:
+            repository: nobody sees it yet.
+        """
+        if self._is_ready():
+            async with self._journals.lock(self._shared.root):
+                await self._epochs.note_newest(self.place_of(repository), self._shared)
 
     async def _places(self, damaged: list[str]) -> AsyncIterator[JournalPlace]:
         """Yields where journals are. A repository whose row cannot be read has none; its name is added to `damaged`."""
@@ -467,6 +480,7 @@ class Drain:
                 has_records=has_records,
                 is_full=is_full,
             )
+            await self._epochs.require_continued(place, epoch)
             self._journals.passes[place.root] = passes  # only without an error
             self._tell_damaged(place, passes.damaged)
             try:

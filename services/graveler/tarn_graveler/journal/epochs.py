@@ -14,8 +14,8 @@ that came meanwhile.
 A store that is filled with the rows of another one gets a row that says which epoch was the newest then
 (`tarn.journal.following`). It begins one of its own after that, and after no other: by its first pass the store may be
 lost already, and another one in its place. A new store has no row: where the bucket has an epoch already, it may stand
-in the place of a store that was lost, and its epoch would hide all that a rebuild needs. So it begins none, and no
-repository that was made anew in it does.
+in the place of a store that was lost, and its epoch would hide all that a rebuild needs. So it begins none. A
+repository that is made anew over a namespace with a journal gets such a row as it is created (`note_newest`).
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ class Epochs:
         newest = await newest_epoch(self._blocks, place.namespace)
         number = newest.number if newest is not None else 0
         if record is None:
-            if newest is not None and await self._is_new_store(place):
+            if newest is not None:
                 raise _unknown_store(place, newest)
             return await self._begin(place, row, record, number)
         if record.is_note:
@@ -147,11 +147,55 @@ class Epochs:
         await require_unchanged(self._blocks, place.namespace, source)
         return epoch
 
-    async def _is_new_store(self, place: JournalPlace) -> bool:
-        """Whether this store may stand in the place of a lost one: its journal of what belongs to no repository has
-        not begun, either."""
-        shared = self._keys.installation_id
-        return place.root == shared or await self._row(shared).read(settle=True) is None
+    async def note_newest(self, place: JournalPlace, shared: JournalPlace) -> None:
+        """Notes which epoch is the newest one of a repository that is being created: its own may follow that alone.
+
+        Its namespace was that of a deleted repository, or of another store. Nothing is noted if there is no epoch, or
+        if another store may count by now: then the repository begins none where the bucket has one. A rebuild begins
+        the epoch of what belongs to no repository first. So if that one still is this store's after the look, the noted
+        epoch is not of a rebuild in its place.
+
+        Args:
+            place: the repository; nobody sees it yet.
+            shared: what belongs to no repository.
+
+        Raises:
+            TarnError: CONFLICT: another replica begins the epoch of `shared`. Errors of the stores.
+        """
+        try:
+            newest = await newest_epoch(self._blocks, place.namespace)
+            if newest is None:
+                return
+            await self.current(shared)
+        except TarnError as error:
+            if error.kind not in {Kind.CORRUPT, Kind.FAILED_PRECONDITION}:
+                raise
+            _log.warning(
+                "a repository begins no epoch of its journal: another store may continue the one of its namespace",
+                namespace=place.namespace,
+                error=error.message,
+            )
+            return
+        note = EpochRecord(newest.number, newest.folder, may_follow=True)
+        await note_epochs(self._kv, self._keys, {place.root: note})
+
+    async def require_continued(self, place: JournalPlace, epoch: Epoch) -> None:
+        """Does nothing if this store still continues an epoch. A pass asks after its file, before anything goes.
+
+        The journal may have been off and on since the pass began. Then the base of the next epoch may be older than
+        what the pass has read, and its file is in an epoch that no rebuild reads. If the row is still there, the next
+        base is read after this look, and so has all that came before it.
+
+        Raises:
+            TarnError: CONFLICT: it does not. Errors of the store.
+        """
+        record = await self._row(place.root).read(settle=True)
+        if record != EpochRecord(epoch.number, epoch.folder, has_begun=True):
+            text = (
+                f"the journal of {place.namespace} was switched off, or follows another epoch, since a pass over epoch "
+                f"{epoch.number} began: what it has read stays in the store, for the next pass"
+            )
+            raise TarnError(Kind.CONFLICT, Reason.REF_MOVED, text)
 
     def _row(self, root: str) -> Register[EpochRecord | None]:
         return epoch_row(self._kv, self._keys, root)

@@ -21,7 +21,7 @@ from tarn.kv.port import Kv, Partition, Row
 from tarn.kv.records import Repository
 from tarn.kv.register import require_written
 from tarn_graveler.journal.epochs import Epochs, JournalPlace
-from tarn_graveler.rebuild.listings import require_listings
+from tarn_graveler.rebuild.listings import Show, require_listings, show_nothing
 from tarn_graveler.rebuild.report import RepositoryReport
 from tarn_graveler.rebuild.repository import Rebuilder, RebuiltRepository
 from tarn_graveler.rebuild.rows import write_rows
@@ -41,6 +41,7 @@ async def add_repository(
     name: RepositoryId,
     storage_namespace: str,
     default_branch: BranchId,
+    show: Show = show_nothing,
 ) -> RepositoryReport:
     """Rebuilds a repository from the journal in its namespace, and adds it to a store.
 
@@ -51,6 +52,7 @@ async def add_repository(
         name: of the repository; free.
         storage_namespace: of the lost repository.
         default_branch: a branch that it had.
+        show: called while it waits for deletions of the lost store.
 
     Raises:
         TarnError: REPOSITORY_EXISTS: the name or the namespace is taken. BRANCH_NOT_FOUND: the journal has no such
@@ -64,7 +66,7 @@ async def add_repository(
         return RepositoryReport(name, storage_namespace, problems=[told])
     reservation = await repositories.reserve(name, storage_namespace, default_branch, _RESTORE_ID)
     try:
-        rebuilt = await _filled(tools, store, reservation.repository)
+        rebuilt = await _filled(tools, store, reservation.repository, show)
         await repositories.publish(reservation)
     except TarnError as error:
         if error.kind is not Kind.UNKNOWN_OUTCOME:
@@ -74,7 +76,9 @@ async def add_repository(
     return rebuilt.report
 
 
-async def _filled(tools: Rebuilder, store: Kv, repository: Repository) -> RebuiltRepository:
+async def _filled(
+    tools: Rebuilder, store: Kv, repository: Repository, show: Show
+) -> RebuiltRepository:
     """Writes all rows of a repository, and begins the epoch of its journal."""
     rebuilt = await tools.repository(repository)
     keys = tools.keys.of_repository(repository.repository_id, repository.instance_uid)
@@ -94,7 +98,7 @@ async def _filled(tools: Rebuilder, store: Kv, repository: Repository) -> Rebuil
     epochs = Epochs(store, tools.keys, tools.blocks, tools.clock, tools.ids)
     place = JournalPlace(keys.root, repository.storage_namespace)
     await epochs.begin(place, rebuilt.source)
-    await require_listings(tools.blocks, {place.namespace: rebuilt.blocks}, tools.clock)
+    await require_listings(tools.blocks, {place.namespace: rebuilt.blocks}, tools.clock, show)
     return rebuilt
 
 

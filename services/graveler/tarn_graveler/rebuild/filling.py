@@ -67,8 +67,8 @@ async def fill_installation(
             await epochs.begin(place, source)
         await require_listings(tools.blocks, rebuilt.blocks, options.clock, show)
 
-    def show(passed: int, total: int) -> None:
-        options.report(TransferProgress("waiting for deletions of the lost store", passed, total))
+    def show(what: str, passed: int, total: int) -> None:
+        options.report(TransferProgress(what, passed, total))
 
     done = await fill(
         StoreSource(made, target.installation_id),

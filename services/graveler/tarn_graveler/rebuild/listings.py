@@ -26,10 +26,15 @@ from tarn.core.collection import LIMITS
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import MetarangeId
 
-__all__ = ["Show", "built_blocks", "require_listings"]
+__all__ = ["Show", "built_blocks", "require_listings", "show_nothing"]
 
-Show = Callable[[int, int], None]
-"""Gets how many seconds have passed, and of how many."""
+Show = Callable[[str, int, int], None]
+"""Gets what a rebuild waits for and how long still, for people; how many seconds have passed, and of how many."""
+
+
+def show_nothing(_what: str, _passed: int, _total: int) -> None:
+    """Shows nothing."""
+
 
 _AT_ONCE: Final = 16
 _STEP_S: Final = 5
@@ -66,7 +71,7 @@ async def require_listings(
     blocks: BlockStore,
     listings: Mapping[str, frozenset[str]],
     clock: Clock,
-    show: Show = lambda _passed, _total: None,
+    show: Show = show_nothing,
 ) -> None:
     """Returns when no sweep of the lost store will delete the listings of a rebuild, and all of them are there.
 
@@ -97,7 +102,9 @@ async def require_listings(
             )
     begun = clock.monotonic()
     while must_wait and (passed := clock.monotonic() - begun) <= seconds:
-        show(int(passed), seconds)
+        minutes = -(-(seconds - int(passed)) // 60)
+        what = f"waiting for deletions of the lost store, {minutes} min left"
+        show(what, int(passed), seconds)
         await clock.sleep(_STEP_S)
     for namespace, paths in listings.items():
         await _require_all(blocks, namespace, sorted(paths))

@@ -15,7 +15,6 @@ NOT_REBUILT: Final = (
     "tasks",
     "sessions, of session keys and of browsers",
     "secrets of access keys: they are issued anew",
-    "entries of reflogs that the records of this epoch of the journal do not have, and reflogs of deleted branches",
 )
 """What no journal has; a list for people."""
 

@@ -20,6 +20,7 @@ from tarn.core.head_change import Cause, HeadChange, HeadOperation
 from tarn.core.ids import BranchId, CommitId, RepositoryId
 from tarn.core.rules import Settings
 from tarn.kv.records import Repository
+from tarn_graveler.journal.draining import Drain
 from tarn_graveler.records.branches import Branches, BranchName
 from tarn_graveler.records.commits import Commits, commit_not_found
 from tarn_graveler.records.expired import ExpiredCommits
@@ -52,6 +53,7 @@ class Restoring:
         committed: Committed,
         blocks: BlockStore,
         expired: ExpiredCommits,
+        drain: Drain | None = None,
     ) -> None:
         self._repositories = repositories
         self._settings = settings
@@ -62,6 +64,7 @@ class Restoring:
         self._committed = committed
         self.blocks = blocks
         self._expired = expired
+        self._drain = drain
 
     async def begin(
         self,
@@ -103,6 +106,8 @@ class Restoring:
             repository_id, namespace, default_branch, restore_id
         )
         try:
+            if self._drain is not None:
+                await self._drain.note_newest(made.repository)
             await self._repositories.publish(made)
         except TarnError as error:
             if error.kind is not Kind.UNKNOWN_OUTCOME:

@@ -62,7 +62,7 @@ def test_targets(target: str, path: bytes, query: bytes) -> None:
     assert (parsed.raw_path, parsed.raw_query) == (path, query)
 
 
-def test_a_head_must_be_whole() -> None:
+def test_a_head_without_its_end_is_refused() -> None:
     with pytest.raises(HeadError):
         parse_head(head()[:-2], LIMITS)
 

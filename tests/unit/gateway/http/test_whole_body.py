@@ -14,7 +14,7 @@ def both(whole: bytes) -> tuple[BodyReader, BodyReader]:
 
 
 @BODIES
-async def test_it_reads_as_any_other(whole: bytes) -> None:
+async def test_a_body_that_came_whole_reads_like_a_streamed_one(whole: bytes) -> None:
     for limit in (0, 2, 3, 9):
         one, other = both(whole)
         assert (one.length, one.received, one.complete) == (other.length, other.received, True)

@@ -329,7 +329,7 @@ def authorization(replace: str, by: str) -> Request:
         (authorization("us-east-1", "us-east-2"), "SignatureDoesNotMatch"),
     ],
 )
-def test_refused(request_: Request, code: str) -> None:
+def test_malformed_or_wrong_signatures_are_refused(request_: Request, code: str) -> None:
     assert code_of(request_) == code
 
 

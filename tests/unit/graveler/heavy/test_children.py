@@ -121,7 +121,7 @@ async def test_a_start_that_is_cancelled_early_leaves_no_child(
     assert [each.pid for each in psutil.Process().children() if each.pid not in known] == []
 
 
-async def test_real_children_step_back(stores: Stores) -> None:
+async def test_child_processes_run_with_lower_priority(stores: Stores) -> None:
     """The child for compactions is not waited for: on a busy machine it does not get ready."""
     known = {each.pid for each in psutil.Process().children()}
     variables = variables_of(stores.config)

@@ -127,7 +127,7 @@ async def test_a_listing_that_was_marked_while_its_rebuild_ran_is_made_young(
     await mark(lab, {BlockKind.METARANGE: built[BlockKind.METARANGE]})
     began_us = clock.now_us()
     paths = frozenset(path for some in built.values() for path in some)
-    shown: list[tuple[int, int]] = []
+    shown: list[tuple[str, int, int]] = []
     work = require_listings(blocks, {namespace: paths}, clock, lambda *each: shown.append(each))
     task = asyncio.ensure_future(work)
     while not clock.sleepers:
@@ -142,16 +142,21 @@ async def test_a_listing_that_was_marked_while_its_rebuild_ran_is_made_young(
         clock.advance(5)
         await asyncio.wait([task], timeout=0.001)
     await task
-    assert shown[0] == (0, LIMITS.batch_us // 1_000_000)
-    assert shown[-1][0] == shown[-1][1]
+    seconds = LIMITS.batch_us // 1_000_000
+    minutes = seconds // 60
+    what = "waiting for deletions of the lost store"
+    assert shown[0] == (f"{what}, {minutes} min left", 0, seconds)
+    assert shown[-1] == (f"{what}, 0 min left", seconds, seconds)
 
 
 async def test_a_repository_is_added_when_no_sweep_deletes_its_listings(lab: RebuildLab) -> None:
     built = await dead_attempt(lab)
     await mark(lab, built)
     began_us = lab.replicas.clock.now_us()
-    report = await lab.add()
+    shown: list[str] = []
+    report = await lab.add(show=lambda what, _passed, _total: shown.append(what))
     assert not report.problems
+    assert shown[0] == "waiting for deletions of the lost store, 20 min left"
     assert lab.replicas.clock.now_us() - began_us > LIMITS.batch_us
     assert await lab.is_added()
 

@@ -17,9 +17,10 @@ from tarn.core.commit import commit_path
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.head_change import Cause, HeadChange, HeadOperation
 from tarn.core.ids import BranchId, RepositoryId, TagId
-from tarn.journal.epochs import EpochCause, newest_epoch
+from tarn.journal.epochs import Epoch, EpochCause, newest_epoch
 from tarn.journal.events import table_of
 from tarn.journal.names import base_path
+from tarn.journal.source import JournalSource
 from tarn.journal.writing import BranchPass, JournalWriter
 from tarn.kv.collection_records import collection_register
 from tarn.kv.journal_records import EpochRecord, note_epochs
@@ -32,6 +33,7 @@ from tarn.kv.records import Repository, decode_head_change, encode_branch
 from tarn_graveler.assembly import Graveler
 from tarn_graveler.branch.committing import CommitRequest
 from tarn_graveler.branch.handle import BranchHandle
+from tarn_graveler.journal.epochs import Epochs, JournalPlace
 from tarn_graveler.rebuild.repository import HELD_UNTIL_US
 from tarn_graveler.records.branches import BranchName
 
@@ -160,6 +162,24 @@ async def test_an_empty_store_hides_nothing_that_a_rebuild_needs(lab: RebuildLab
         assert await lab.shown(graveler, repository) == before
 
 
+async def test_the_epoch_of_what_belongs_to_no_repository_begins_first(
+    lab: RebuildLab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A repository that is made anew in the lost store looks at its own epoch, and then whether that store counts."""
+    await work(lab)
+    await lab.drain()
+    begun: list[str] = []
+    begin = Epochs.begin
+
+    async def noted(self: Epochs, place: JournalPlace, source: JournalSource) -> Epoch:
+        begun.append(place.namespace)
+        return await begin(self, place, source)
+
+    monkeypatch.setattr(Epochs, "begin", noted)
+    await lab.rebuild()
+    assert begun == [NAMESPACE, lab.lake.repository.storage_namespace]
+
+
 async def test_a_repository_that_was_lost_begins_no_epoch(lab: RebuildLab) -> None:
     """A pass that runs when the rows are lost finds nothing, or not all of it."""
     await work(lab)
@@ -170,7 +190,9 @@ async def test_a_repository_that_was_lost_begins_no_epoch(lab: RebuildLab) -> No
     assert drain is not None
     keys = InstallationKeys(INSTALLATION)
     of_lake = lab.lake.graveler.repositories.keys_of(lab.lake.repository)
-    filled = {INSTALLATION: EpochRecord(0, "", may_follow=True)}
+    assert epoch is not None
+    note = EpochRecord(epoch.number, epoch.folder, may_follow=True)
+    filled = {of_lake.root: note, INSTALLATION: EpochRecord(0, "", may_follow=True)}
     await kv.drop_partition(keys.journal_state)
     await note_epochs(kv, keys, filled)  # else it would not even begin
     base = of_lake.refs, of_lake.commits, of_lake.pulls, of_lake.reflog

@@ -14,7 +14,7 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import RepositoryId
 from tarn.journal.epochs import Epoch, EpochCause, newest_epoch
 from tarn.journal.following import follow
-from tarn.journal.names import EPOCHS, epoch_store
+from tarn.journal.names import EPOCHS, epoch_path, epoch_store
 from tarn.journal.source import find_source
 from tarn.kv.journal_records import EpochRecord, decode_epoch, note_epochs
 from tarn.kv.keys import InstallationKeys, RepositoryKeys
@@ -26,6 +26,7 @@ NAMESPACE = "mem://lake"
 KEYS = InstallationKeys(INSTALLATION)
 ROOT = KEYS.of_repository(RepositoryId("lake"), "i" * 32).root
 PLACE = JournalPlace(ROOT, NAMESPACE)
+SHARED = JournalPlace(INSTALLATION, "mem://shared")
 
 
 class Bucket:
@@ -288,10 +289,77 @@ async def test_a_repository_in_a_new_store_hides_no_journal_of_a_lost_one(bucket
     new = Store(bucket, 200)
     await new.fill(may_follow=False)
     await refused(new.replica(), Kind.FAILED_PRECONDITION, "has not continued it")
-    assert (await bucket.newest(), await new.row()) == (epoch, None)
-    # The same of a store that has a journal of its own: the repository was deleted and recovered there.
+    # Nor does one of a store that has a journal of its own, unless it has noted that epoch as it was created.
     await note_epochs(new.kv, KEYS, {INSTALLATION: EpochRecord(0, "", may_follow=True)})
-    assert (await new.replica().current(PLACE)).number == 2
+    await refused(new.replica(), Kind.FAILED_PRECONDITION, "has not continued it")
+    assert (await bucket.newest(), await new.row()) == (epoch, None)
+
+
+async def made_anew(bucket: Bucket, seed: int) -> Store:
+    """Makes the repository anew in a store that has others."""
+    store = Store(bucket, seed)
+    await store.kv.set_if(KEYS.graveler, b"quotas/a", b"of the installation", None)
+    await store.replica().note_newest(PLACE, SHARED)
+    await store.fill(may_follow=False)
+    return store
+
+
+async def test_a_repository_that_is_made_anew_follows_the_epoch_that_was_the_newest_then(
+    bucket: Bucket,
+) -> None:
+    """Its former life was in this store, or in another one that is lost."""
+    old = Store(bucket, 100)
+    await old.fill()
+    epoch = await old.replica().current(PLACE)
+    store = await made_anew(bucket, 200)
+    assert await store.row() == EpochRecord(1, epoch.folder, may_follow=True)
+    assert (await store.replica().current(PLACE)).number == 2
+
+
+async def test_a_repository_that_is_made_anew_hides_no_rebuild_that_came_before_its_first_pass(
+    bucket: Bucket,
+) -> None:
+    old = Store(bucket, 100)
+    await old.fill()
+    await old.replica().current(PLACE)
+    lost = await made_anew(bucket, 200)
+    epoch = await rebuilt(bucket)
+    await refused(lost.replica(), Kind.FAILED_PRECONDITION, "the newest one was 1")
+    assert await bucket.newest() == epoch
+
+
+async def test_a_repository_that_is_made_anew_in_a_lost_store_follows_nothing(
+    bucket: Bucket,
+) -> None:
+    """The journal of what belongs to no repository is of the store in its place; that one is begun first."""
+    lost = Store(bucket, 100)
+    await lost.kv.set_if(KEYS.graveler, b"quotas/a", b"of the installation", None)
+    await lost.replica().current(SHARED)
+    source = await find_source(bucket.blocks, SHARED.namespace)
+    target = Store(bucket, 200)
+    await target.fill()
+    await target.replica().current(PLACE)
+    await target.replica().begin(SHARED, source)
+    await lost.replica().note_newest(PLACE, SHARED)
+    assert await lost.row() is None
+    await lost.fill(may_follow=False)
+    await refused(lost.replica(), Kind.FAILED_PRECONDITION, "has not continued it")
+
+
+async def test_a_repository_over_a_namespace_without_a_journal_notes_nothing(
+    bucket: Bucket,
+) -> None:
+    """Nor does one whose journal is damaged: its creation is no reason to fail, and its drain says so."""
+    store = await made_anew(bucket, 100)
+    assert await store.row() is None
+    await store.replica().current(PLACE)
+    damaged = Bucket()
+    await damaged.blocks.put(BlockKey(NAMESPACE, epoch_path(1)), b"damaged")
+    store = await made_anew(damaged, 200)
+    assert await store.row() is None
+    with pytest.raises(TarnError) as raised:
+        await store.replica().current(PLACE)
+    assert raised.value.kind is Kind.CORRUPT
 
 
 async def test_a_paused_attempt_of_a_lost_store_meets_the_file_of_the_rebuild(
