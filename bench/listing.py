@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import asyncio
 import os
+import resource
 import subprocess
 import sys
 import tempfile
@@ -45,7 +46,7 @@ async def _fill(node: Node, folder: Path, objects: int) -> None:
 
 
 def _time(node: Node, command: list[str]) -> None:
-    began = time.perf_counter()
+    began, cpu_s, served_s = time.perf_counter(), _cpu_of_children(), node.processes.cpu_s()
     done = subprocess.run(
         [sys.executable, "-m", "tarn_cli", *command],
         env={
@@ -60,9 +61,17 @@ def _time(node: Node, command: list[str]) -> None:
         check=True,
         timeout=600,
     )
-    seconds = time.perf_counter() - began
+    seconds, cpu_s = time.perf_counter() - began, _cpu_of_children() - cpu_s
     lines = len(done.stdout.splitlines())
-    print(f"tarn {' '.join(command)}: {seconds:.1f} s, {lines:,} lines", flush=True)
+    served_s = node.processes.cpu_s() - served_s
+    text = f"{seconds:.1f} s, processor time {cpu_s:.1f} + {served_s:.1f} s of the node, {lines:,} lines"
+    print(f"tarn {' '.join(command)}: {text}", flush=True)
+
+
+def _cpu_of_children() -> float:
+    """Processor time of all commands that have ended, in seconds."""
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Generic, TypeVar
 
@@ -32,13 +33,18 @@ class ListingStore(Generic[Blocks]):
         self._directory = directory
         self._rule = rule or BreakRule(rows_mean=4, rows_max=50)
         self._machines = 0
+        self._executor = ThreadPoolExecutor(2)
         self.committed = self.machine()
 
     def machine(self) -> Committed:
         """Returns a new machine; its cache is empty."""
         self._machines += 1
-        cache = RangeCache(self._directory / str(self._machines))
+        cache = RangeCache(self._directory / str(self._machines), executor=self._executor)
         return Committed(self.store, cache, rule=self._rule)
+
+    def close(self) -> None:
+        """Waits until no machine writes to its cache; then the directory may go."""
+        self._executor.shutdown()
 
     async def add(self, listing: Listing) -> MetarangeId:
         """Stores a listing; it has the same id as any history that leads to it."""

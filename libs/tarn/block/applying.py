@@ -288,8 +288,10 @@ class ChangeApplier:
                 rows, self._rest = upto(rows, changes.last_path)
             after = apply_changes(rows, changes, exact=self._exact)
             self._paths.add(after.paths)
-            cutter = self._writer.cutter
-            return [made for run in after.runs for made in cutter.add(run)], after.counts
+            made: list[Run] = []
+            for number, run in enumerate(after.runs):
+                made += self._writer.cutter.add(run, is_old=number != after.changed)
+            return made, after.counts
 
         ranges, counts = await self._reader.compute(work)
         self._counts += counts
@@ -299,7 +301,7 @@ class ChangeApplier:
         """Reuses the ranges of the base that precede its range `place`."""
         if len(self._rest):
             rows, self._rest = self._rest, EMPTY_RUN
-            await self._writer.add(group, rows)
+            await self._writer.add_old(group, rows)
         if self._next < place:
             await self._writer.keep(group, self._base.ranges[self._next : place])
             self._next = place

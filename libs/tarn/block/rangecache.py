@@ -125,6 +125,7 @@ class RangeCache:
         self._executor = executor
         self._opened: LruCache[RangeId, CachedRange] = LruCache(open_max)
         self._fetching = SingleFlight[RangeId, CachedRange]()
+        self._adding: dict[RangeId, asyncio.Future[None]] = {}
         self.hits = self.loads = self.fetches = 0
         self._disk = threading.Lock()  # one eviction at a time; guards the two numbers below
         self._written_bytes = 0  # since the directory was last measured
@@ -148,10 +149,21 @@ class RangeCache:
             return found
         return await self._fetching.run(range_id, partial(self._bring, range_id, fetch))
 
-    async def add(self, range_id: RangeId, run: Run) -> None:
-        """Caches a range that was just built. A full or broken disk is not an error."""
+    def add(self, range_id: RangeId, run: Run) -> asyncio.Future[None]:
+        """Begins to cache a range that was just built; it is done when the result is. A full or broken disk is not an
+        error.
+
+        Nobody needs to wait for it: `get` does, and the executor at its end.
+        """
         loop = asyncio.get_running_loop()
-        await loop.run_in_executor(self._executor, self._store, range_id, run)
+        adding = loop.run_in_executor(self._executor, self._store, range_id, run)
+        self._adding[range_id] = adding
+        adding.add_done_callback(partial(self._added, range_id))
+        return adding
+
+    def _added(self, range_id: RangeId, adding: asyncio.Future[None]) -> None:
+        if self._adding.get(range_id) is adding:
+            del self._adding[range_id]
 
     def close(self) -> None:
         """Releases the mappings; the files stay for the next process."""
@@ -159,6 +171,9 @@ class RangeCache:
 
     async def _bring(self, range_id: RangeId, fetch: Callable[[], Awaitable[Run]]) -> CachedRange:
         loop = asyncio.get_running_loop()
+        adding = self._adding.get(range_id)
+        if adding is not None:
+            await asyncio.wait([adding])
         run = await loop.run_in_executor(self._executor, self._load, range_id)
         if run is not None:
             self.loads += 1

@@ -65,9 +65,24 @@ _ROW_GROUP_ROWS = 128 * 1024
 _PAIR = "metadata.key_value."
 _ENCODINGS = {
     "path": "DELTA_BYTE_ARRAY",
+    # Neighbours were often made in the same millisecond, with which an address begins; the rest is random. So this
+    # takes as little space as zstd would, in a third of the time.
+    "address": "DELTA_BYTE_ARRAY",
     "size": "DELTA_BINARY_PACKED",
     "mtime": "DELTA_BINARY_PACKED",
 }
+_COMPRESSED = [
+    "path",
+    "size",
+    "mtime",
+    "etag",
+    "identity",
+    "flags",
+    "content_type",
+    _PAIR + "key",
+    _PAIR + "value",
+    "tail",
+]
 _DICTIONARIES = ["flags", "content_type", _PAIR + "key", _PAIR + "value"]
 
 
@@ -104,8 +119,8 @@ def encode_range(run: Run) -> pa.Buffer:
         _bounded(columns_of(run)),
         sink,
         row_group_size=_ROW_GROUP_ROWS,
-        compression="zstd",
-        compression_level=1,
+        compression=dict.fromkeys(_COMPRESSED, "zstd"),
+        compression_level=dict.fromkeys(_COMPRESSED, 1),
         use_dictionary=_DICTIONARIES,
         column_encoding=_ENCODINGS,
         write_statistics=["path", "size", "mtime"],

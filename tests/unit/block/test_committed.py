@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -110,8 +110,8 @@ def lake(tmp_path: Path) -> BuiltListings:
 
 @contextmanager
 def lakes(rule: BreakRule) -> Iterator[BuiltListings]:
-    with TemporaryDirectory() as directory:
-        yield BuiltListings(Path(directory), rule)
+    with TemporaryDirectory() as directory, closing(BuiltListings(Path(directory), rule)) as lake:
+        yield lake
 
 
 def numbered(count: int, step: int = 1) -> Listing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -130,8 +130,8 @@ def lake(tmp_path: Path) -> MergedListings:
 
 @contextmanager
 def lakes(rule: BreakRule) -> Iterator[MergedListings]:
-    with TemporaryDirectory() as directory:
-        yield MergedListings(Path(directory), rule)
+    with TemporaryDirectory() as directory, closing(MergedListings(Path(directory), rule)) as lake:
+        yield lake
 
 
 def numbered(count: int, step: int = 1) -> Listing:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import os
+import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from unittest.mock import patch
 
@@ -82,6 +84,27 @@ async def test_an_added_range_needs_no_fetch(tmp_path: Path) -> None:
     # A slice: only its own rows are kept.
     await cache.add(ONE, rows_of(1).slice(10, 20))
     assert len(await cache.get(ONE, source)) == 10
+    assert source.fetched == 0
+
+
+async def test_a_range_that_is_being_added_is_waited_for(tmp_path: Path) -> None:
+    source = Source(rows_of(1))
+    with ThreadPoolExecutor(2) as executor:
+        cache, may_write = RangeCache(tmp_path, executor=executor), threading.Event()
+        write = rangecache._write
+
+        def wait_and_write(path: Path, run: Run) -> None:
+            may_write.wait(10)
+            write(path, run)
+
+        with patch.object(rangecache, "_write", wait_and_write):
+            adding = cache.add(ONE, rows_of(1))
+            finding = asyncio.ensure_future(cache.get(ONE, source))
+            for _ in range(5):
+                await asyncio.sleep(0)
+            assert not adding.done()
+            may_write.set()
+            assert (await finding).run.batch().equals(rows_of(1).batch())
     assert source.fetched == 0
 
 

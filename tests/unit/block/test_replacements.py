@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator, Sequence
 from collections.abc import Set as AbstractSet
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -102,9 +103,9 @@ class Erased:
 
 @contextmanager
 def opened(rule: BreakRule) -> Iterator[Committed]:
-    with TemporaryDirectory() as folder:
+    with TemporaryDirectory() as folder, ThreadPoolExecutor(1) as executor:
         store = MemBlockStore(ManualClock())
-        yield Committed(store, RangeCache(Path(folder)), rule=rule)
+        yield Committed(store, RangeCache(Path(folder), executor=executor), rule=rule)
 
 
 async def content(lake: Committed, listing: MetarangeId) -> Listing:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
@@ -96,8 +97,7 @@ async def test_a_merge_from_a_fold_is_a_merge_of_dicts(
     source, dest = data.draw(near), data.draw(near)
     trio = Trio(fold_by_definition(*fold), source, dest)
     model = merge_by_definition(trio, None if choice is REFUSE else lambda _: choice.default)
-    with TemporaryDirectory() as directory:
-        lake = FoldedListings(directory, rule)
+    with TemporaryDirectory() as directory, closing(FoldedListings(directory, rule)) as lake:
         sides = await lake.sides(fold, source, dest)
         lake.forget()
         machine = lake.machine()
@@ -138,8 +138,7 @@ async def test_a_difference_from_a_fold_is_one_of_dicts(
     }
     base = {path: value for path, value in base.items() if value}
     expected = [each for each in changes_between(base, right) if each[0].startswith(prefix)]
-    with TemporaryDirectory() as directory:
-        lake = FoldedListings(directory, rule)
+    with TemporaryDirectory() as directory, closing(FoldedListings(directory, rule)) as lake:
         older: DiffLeft = VirtualLeft(await lake.fold(*fold), await lake.add(left))
         newer = await lake.add(right)
         found: list[Change] = []

@@ -11,7 +11,7 @@ from tests.support.listings import Listing, listings, paths, run_of, sample_entr
 from tarn.block.rangefile import describe_range
 from tarn.core.listing import breaks
 from tarn.core.listing.breaks import BreakRule, Cutter, hash_paths
-from tarn.core.listing.run import Run
+from tarn.core.listing.run import Run, concat_runs
 
 MASK = (1 << 64) - 1
 
@@ -86,6 +86,40 @@ def test_ranges_do_not_depend_on_how_rows_arrive(
     whole = cut(run, rule)
     assert ends(cut(run, rule, piece)) == ends(whole)
     assert [path for part in whole for path in part.paths.to_pylist()] == sorted(listing)
+
+
+@given(
+    listings(),
+    st.sampled_from([1, 2, 6, 8, 22]),
+    st.integers(1, 10),
+    st.integers(80, 2000),
+    st.booleans(),
+    st.sets(st.integers(0, 30)),
+    st.integers(1, 9),
+    st.integers(0, 3),
+)
+def test_rows_of_old_ranges_are_cut_as_if_they_were_new(
+    listing: Listing,
+    mean: int,
+    rows_max: int,
+    bytes_max: int,
+    was_finer: bool,
+    removed: set[int],
+    piece: int,
+    finer: int,
+) -> None:
+    """Ranges of which some rows are gone, among them the last ones, so that they join their successors."""
+    rule, run = BreakRule(mean, rows_max, bytes_max), run_of(listing)
+    cutter, made, kept = Cutter(rule, finer), list[Run](), list[Run]()
+    for number, old in enumerate(cut(run, rule.finer() if was_finer else rule)):
+        rows = old.slice(0, len(old) - 1) if number in removed else old
+        for at in range(0, len(rows), piece):
+            part = rows.slice(at, min(at + piece, len(rows)))
+            kept.append(part)
+            made += cutter.add(part, is_old=True)
+    last = cutter.finish()
+    made += [] if last is None else [last]
+    assert ends(made) == ends(cut(concat_runs(kept), rule, finer=finer))
 
 
 @given(listings(), st.integers(1, 6), st.integers(1, 10), st.integers(80, 2000))

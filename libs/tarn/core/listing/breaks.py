@@ -174,11 +174,15 @@ class Cutter:
         """Whether no rows wait for the end of their range."""
         return not self._pieces
 
-    def add(self, run: Run) -> list[Run]:
-        """Adds the next rows; returns the ranges that they complete."""
+    def add(self, run: Run, *, is_old: bool = False) -> list[Run]:
+        """Adds the next rows; returns the ranges that they complete.
+
+        With `is_old` they are neighbours in one range that the rule has cut, or cut finer. Its end is its first row
+        that the hash ends, so only the last of them is looked at.
+        """
         rule = self._rule_now
         done: list[Run] = []
-        breaks = np.flatnonzero(rule.ends_after(run.paths))
+        breaks = self._breaks(run, is_old=is_old)
         sizes = offsets_of(run.paths).astype(np.int64) + offsets_of(run.values)
         start = 0
         while start < len(run):
@@ -192,9 +196,15 @@ class Cutter:
                 done.append(self._take())
                 if rule is not self._rule_now:
                     rule = self._rule_now
-                    breaks = np.flatnonzero(rule.ends_after(run.paths))
+                    breaks = self._breaks(run, is_old=is_old)
             start = stop
         return done
+
+    def _breaks(self, run: Run, *, is_old: bool) -> Ints:
+        """The rows that end a range by their hash."""
+        rule = self._rule_now
+        first = max(0, len(run) - 1) if is_old and rule is self._rule else 0
+        return np.flatnonzero(rule.ends_after(run.paths.slice(first))) + first
 
     def finish(self) -> Run | None:
         """Returns the last range, which ends because there are no more rows; None if it is at a cut."""

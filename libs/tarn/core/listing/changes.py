@@ -73,6 +73,7 @@ class ChangedRows:
 
     Attributes:
         runs: the rows in order, in pieces; equal to the committed rows if no change had an effect.
+        changed: the piece that holds changes, as an index; the others are slices of the committed rows. -1: none.
         counts: the effect of the changes.
         paths: the paths of the changes that had an effect.
     """
@@ -80,6 +81,7 @@ class ChangedRows:
     runs: tuple[Run, ...]
     counts: Counts
     paths: pa.StringArray
+    changed: int = -1
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -182,10 +184,10 @@ def apply_changes(base: Run, changes: Run, *, exact: bool = False) -> ChangedRow
     chosen = np.flatnonzero(put)
     new = changes if len(chosen) == len(changes) else changes.take(chosen)
     merged = _interleave(window, gone, new, matches.at[chosen] - low)
-    runs = (base.slice(0, low), merged, base.slice(high))
-    return ChangedRows(
-        tuple(run for run in runs if len(run)), counts, _chosen(changes.paths, effective)
-    )
+    before, after = base.slice(0, low), base.slice(high)
+    runs = tuple(run for run in (before, merged, after) if len(run))
+    changed = int(low > 0) if len(merged) else -1
+    return ChangedRows(runs, counts, _chosen(changes.paths, effective), changed)
 
 
 def _chosen(paths: pa.StringArray, rows: Ints) -> pa.StringArray:
