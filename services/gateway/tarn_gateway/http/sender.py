@@ -167,7 +167,7 @@ async def _send_file_pieces(writer: ResponseWriter, body: FileSlice) -> None:
             data = await _read_by_thread(read)
         if not data:
             raise LengthMismatchError(body.count, sent)
-        writer.write(data)
+        writer.write(memoryview(data))
         sent += len(data)
         await writer.drain()
 
