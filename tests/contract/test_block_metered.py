@@ -73,7 +73,7 @@ async def test_calls_bytes_and_failures_are_counted(tmp_path: Path) -> None:
     async with await store.open_write(KEY) as writer:
         await writer.write(b"abc")
         assert isinstance(writer, ThreadWriter)
-        await writer.write_by_thread(lambda append: append(memoryview(b"de")))
+        await writer.write_by_thread(lambda append, _: append(memoryview(b"de")))
         await writer.finish()
     assert await store.read(KEY) == b"abcde"
     assert b"".join([chunk async for chunk in store.stream(KEY, 1, 3)]) == b"bcd"

@@ -11,7 +11,7 @@ from s3_stores import PATIENT, opened, unfinished
 from tests.support.faults.http_fault_proxy import Fault, Request
 from tests.support.servers.s3_server import S3Server
 
-from tarn.block.port import CHUNK_BYTES, BlockKey
+from tarn.block.port import CHUNK_BYTES, Append, BlockKey
 from tarn.block.s3 import S3BlockStore, S3Limits
 from tarn.core.errors import Kind, TarnError
 from tarn.testing.contract.block_samples import data_path, sample
@@ -130,6 +130,26 @@ async def test_parts_are_sent_beside_the_writer_as_far_as_there_is_room(
             await writer.finish()
         assert places(store) == limit
         assert await store.read(key) == body
+
+
+async def test_a_thread_fills_parts_of_the_same_size(store: S3BlockStore, namespace: str) -> None:
+    """A piece may go beyond a part: the rest of it begins the next one."""
+    key, body = BlockKey(namespace, data_path(2)), sample(2 * PART + 700_000)
+    view, done = memoryview(body), 0
+
+    def work(append: Append, most: int) -> int:
+        end = min(done + most + 100_000, len(body))
+        for start in range(done, end, 300_000):
+            append(view[start : min(start + 300_000, end)])
+        return end
+
+    async with await store.open_write(key) as writer:
+        while done < len(body):
+            done = await writer.write_by_thread(work)
+            assert len(writer._held) <= PART
+        await writer.finish()
+    assert await store.read(key) == body
+    assert (await store.stat(key)).etag.endswith("-3")
 
 
 @pytest.mark.parametrize("how", ["fails", "aborted", "cancelled"])

@@ -123,11 +123,11 @@ class _ThreadWriter(_Writer):
 
     __slots__ = ()
 
-    async def write_by_thread(self, work: Callable[[Append], T]) -> T:
+    async def write_by_thread(self, work: Callable[[Append, int], T]) -> T:
         """See `ThreadWriter.write_by_thread`. The time of a call is that of its writes alone."""
         meter, spent, written = self._calls.write, 0.0, 0
 
-        def measured(append: Append) -> T:
+        def measured(append: Append, most: int) -> T:
             def one(data: memoryview) -> None:
                 nonlocal spent, written
                 began = meter.now()
@@ -135,7 +135,7 @@ class _ThreadWriter(_Writer):
                 spent += meter.now() - began
                 written += len(data)
 
-            return work(one)
+            return work(one, most)
 
         meter.begun += 1
         try:

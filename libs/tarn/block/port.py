@@ -37,6 +37,7 @@ __all__ = [
     "PresignsReads",
     "PresignsWrites",
     "ReadBlocks",
+    "THREAD_TURN_BYTES",
     "ThreadWriter",
     "WHOLE_BYTES_MAX",
     "closed_error",
@@ -131,16 +132,20 @@ class BlockWriter(Protocol):
 
 
 Append = Callable[[memoryview], None]
-"""Appends bytes to a block; blocks its thread, and on return the bytes are written."""
+"""Appends bytes to a block; may block its thread, and on return the bytes are written or copied."""
+
+THREAD_TURN_BYTES = 8 << 20
+"""Most bytes that a thread writes in one turn: threads are few, and serve all bodies."""
 
 
 @runtime_checkable
 class ThreadWriter(Protocol):
     """Offered by a `BlockWriter` in addition, if the thread that has the bytes may write them."""
 
-    async def write_by_thread(self, work: Callable[[Append], T]) -> T:
-        """Runs work in a thread and returns its result. On return all bytes are written that it has appended.
+    async def write_by_thread(self, work: Callable[[Append, int], T]) -> T:
+        """Runs work in a thread and returns its result. On return all bytes are written or copied that it has appended.
 
+        The work may append so many bytes as its second argument says, and one piece of up to `CHUNK_BYTES` in any case.
         A caller that is cancelled waits until the thread is done.
 
         Raises:

@@ -27,7 +27,7 @@ __all__ = [
 Write = Callable[[memoryview], Awaitable[None]]
 """Receives a piece of the body; on return it has copied or written the piece."""
 
-WriteByThread = Callable[[Callable[[Append], None]], Awaitable[None]]
+WriteByThread = Callable[[Callable[[Append, int], None]], Awaitable[None]]
 """See `ThreadWriter.write_by_thread`."""
 
 THREAD_BYTES: Final = 256 * 1024

@@ -22,7 +22,7 @@ from tarn.block.local.namespaces import LocalNamespace
 from tarn.block.local.open_files import OpenFiles
 from tarn.block.local.reserve import DiskReserve
 from tarn.block.local.tree import Tree
-from tarn.block.port import Append, BlockExistsError, BlockKey
+from tarn.block.port import THREAD_TURN_BYTES, Append, BlockExistsError, BlockKey
 
 __all__ = ["HELD_BYTES_MAX", "Intake", "LocalWriter"]
 
@@ -230,12 +230,12 @@ class LocalWriter:
                 await self._intake.threads.run(lambda: self._spill(view))
             self._let_go()
 
-    async def write_by_thread(self, work: Callable[[Append], T]) -> T:
+    async def write_by_thread(self, work: Callable[[Append, int], T]) -> T:
         """See `ThreadWriter.write_by_thread`. After a failure only `abort` is allowed."""
         self._check()
         with self._intake.guard, self._faults:
             self._count()
-            found = await self._intake.threads.run(lambda: work(self._spill))
+            found = await self._intake.threads.run(lambda: work(self._spill, THREAD_TURN_BYTES))
         self._let_go()
         return found
 

@@ -224,7 +224,8 @@ class BlockContract(BlockUploadContract):
             if not isinstance(writer, ThreadWriter):
                 pytest.skip("this driver does not write in threads")
 
-            def work(append: Append) -> str:
+            def work(append: Append, most: int) -> str:
+                assert most >= len(body)
                 buffer = bytearray(1000)
                 for start in range(0, len(body), 1000):
                     piece = body[start : start + 1000]
@@ -238,7 +239,7 @@ class BlockContract(BlockUploadContract):
             await writer.finish()
         assert await store.read(key) == b"first" + body + b"last"
 
-        def fails(append: Append) -> None:
+        def fails(append: Append, _: int) -> None:
             append(memoryview(body))
             raise ZeroDivisionError
 

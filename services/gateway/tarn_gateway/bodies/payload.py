@@ -179,9 +179,11 @@ class Payload:
                     await by_thread(partial(self._receive, piece, receiver))
         return self._finish()
 
-    def _receive(self, piece: bytes | memoryview, receiver: Receiver, append: Append) -> None:
+    def _receive(
+        self, piece: bytes | memoryview, receiver: Receiver, append: Append, most: int
+    ) -> None:
         """Hashes and writes a piece and what follows it; runs in a thread."""
-        for each in chain((memoryview(piece),), receiver.pieces()):
+        for each in chain((memoryview(piece),), receiver.pieces(most - len(piece))):
             self._digests.update(each)
             append(each)
 

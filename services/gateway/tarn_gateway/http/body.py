@@ -50,8 +50,8 @@ SMALL_BUFFER_BYTES: Final = 16 * 1024
 """Size of the buffers beyond those of the pool: 10,000 bodies with two of them take 320 MiB."""
 
 
-THREAD_LEAST_BYTES: Final = 256 * 1024
-"""Bytes that a body still has to come, for a thread to receive them."""
+THREAD_LEAST_BYTES: Final = 1024 * 1024
+"""A thread receives a body only if so many bytes are still to come."""
 
 
 class BufferPool:

@@ -13,10 +13,8 @@ from typing import Final
 
 from tarn_gateway.http.patience import Patience
 
-__all__ = ["Receiver", "TURN_BYTES", "WAITS_MAX"]
+__all__ = ["Receiver", "WAITS_MAX"]
 
-TURN_BYTES: Final = 8 * 1024 * 1024
-"""Most bytes of one turn of a thread, of whom there are few for all clients."""
 WAITS_MAX: Final = 16
 """Waits of one turn: with `Patience.wait_ms` they bound its time."""
 
@@ -48,13 +46,14 @@ class Receiver:
         self._left = left
         self._patience = patience
 
-    def pieces(self) -> Iterator[memoryview]:
+    def pieces(self, most: int) -> Iterator[memoryview]:
         """Yields the bytes in pieces, each valid until the next one; a thread calls it.
 
-        It ends after `TURN_BYTES`, at the end of the body, and when the client has left or sends nothing for a moment:
-        the event loop finds out which.
+        It ends after `most` bytes (at once if those held before are more), at the end of the body, and when the client
+        has left or sends nothing for a moment: the event loop finds out which.
         """
-        filled, most, waits = self._filled, min(self._left, TURN_BYTES), 0
+        filled, waits = self._filled, 0
+        most = min(self._left, most - filled)
         while filled or self.received < most:
             more = self._receive(filled, most - self.received)
             if more:

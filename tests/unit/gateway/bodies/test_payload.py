@@ -276,8 +276,8 @@ async def test_a_body_that_a_thread_receives_is_verified_like_any_other(
     async def write(part: memoryview) -> None:
         written.extend(part)
 
-    async def thread(work: Callable[[Append], None]) -> None:
-        await asyncio.to_thread(work, written.extend)
+    async def thread(work: Callable[[Append, int], None]) -> None:
+        await asyncio.to_thread(work, written.extend, 1 << 20)
 
     sender.start()
     try:

@@ -14,7 +14,7 @@ import pytest
 from tarn_gateway.http import HttpLimits, Request, Response
 from tarn_gateway.http.body import BodyReader, BodyTruncatedError, BufferPool
 from tarn_gateway.http.patience import Patience
-from tarn_gateway.http.receiver import TURN_BYTES, WAITS_MAX, Receiver
+from tarn_gateway.http.receiver import WAITS_MAX, Receiver
 
 pytestmark = pytest.mark.timeout(30)
 
@@ -22,6 +22,7 @@ Serving = Callable[..., Any]
 Wire = SimpleNamespace
 Pair = tuple[socket.socket, socket.socket]
 BODY = bytes(range(256)) * 8192
+MOST = 8 << 20
 NO_PATIENCE = Patience(0, 1)
 
 
@@ -44,7 +45,7 @@ def test_pieces_are_the_held_bytes_and_those_that_follow_up_to_the_end_of_the_bo
     server, client = pair
     client.sendall(bytes(range(200)) * 10 + b"GET /next")
     got = receiver(server, 2000, b"held")
-    pieces = [bytes(each) for each in got.pieces()]
+    pieces = [bytes(each) for each in got.pieces(MOST)]
     assert b"".join(pieces) == b"held" + bytes(range(200)) * 10
     assert max(map(len, pieces)) == 1000
     assert got.received == 2000
@@ -55,7 +56,7 @@ def test_a_client_that_sends_nothing_more_ends_the_turn(pair: Pair) -> None:
     server, client = pair
     client.sendall(b"x" * 10)
     got = receiver(server, 2000)
-    assert [bytes(each) for each in got.pieces()] == [b"x" * 10]
+    assert [bytes(each) for each in got.pieces(MOST)] == [b"x" * 10]
     assert got.received == 10
 
 
@@ -65,14 +66,14 @@ def test_a_client_that_has_left_ends_the_turn(pair: Pair) -> None:
     client.close()
     got = receiver(server, 2000)
     got._patience = Patience(1, 20_000)
-    assert b"".join(map(bytes, got.pieces())) == b"x" * 10
+    assert b"".join(map(bytes, got.pieces(MOST))) == b"x" * 10
 
 
 def test_a_turn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """By its bytes, if the client is fast; by its waits, if the client sends little by little."""
     monkeypatch.setattr(os, "readv", lambda _, buffers: len(buffers[0]))
     fast = Receiver(0, memoryview(bytearray(1 << 20)), 0, 1 << 30, NO_PATIENCE)
-    assert sum(map(len, fast.pieces())) == fast.received == TURN_BYTES
+    assert sum(map(len, fast.pieces(MOST))) == fast.received == MOST
 
     given = iter([None, b"x"] * 1000)
 
@@ -84,11 +85,11 @@ def test_a_turn_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "readv", drip)
     slow = Receiver(0, memoryview(bytearray(1)), 0, 1 << 30, NO_PATIENCE)
     monkeypatch.setattr(NO_PATIENCE, "wait", lambda *_, **__: True)
-    assert sum(map(len, slow.pieces())) == slow.received == WAITS_MAX
+    assert sum(map(len, slow.pieces(MOST))) == slow.received == WAITS_MAX
 
 
 def joined(got: Receiver) -> bytes:
-    return b"".join(map(bytes, got.pieces()))
+    return b"".join(map(bytes, got.pieces(MOST)))
 
 
 async def by_threads(request: Request) -> tuple[bytes, int]:
@@ -156,7 +157,7 @@ async def test_work_that_fails_leaves_the_connection_in_order(serving: Serving, 
         with request.body.by_thread() as got:
             assert got is not None
             while got.received < len(BODY) - 200_000:
-                await asyncio.to_thread(next, got.pieces(), None)
+                await asyncio.to_thread(next, got.pieces(MOST), None)
         return Response(507)
 
     async def handler(request: Request) -> Response:
