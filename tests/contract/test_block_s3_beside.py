@@ -134,7 +134,8 @@ async def test_parts_are_sent_beside_the_writer_as_far_as_there_is_room(
 
 async def test_a_thread_fills_parts_of_the_same_size(store: S3BlockStore, namespace: str) -> None:
     """A piece may go beyond a part: the rest of it begins the next one."""
-    key, body = BlockKey(namespace, data_path(2)), sample(2 * PART + 700_000)
+    part_bytes = store._objects.limits.part_bytes
+    key, body = BlockKey(namespace, data_path(2)), sample(2 * part_bytes + 700_000)
     view, done = memoryview(body), 0
 
     def work(append: Append, most: int) -> int:
@@ -146,7 +147,7 @@ async def test_a_thread_fills_parts_of_the_same_size(store: S3BlockStore, namesp
     async with await store.open_write(key) as writer:
         while done < len(body):
             done = await writer.write_by_thread(work)
-            assert len(writer._held) <= PART
+            assert len(writer._held) <= part_bytes
         await writer.finish()
     assert await store.read(key) == body
     assert (await store.stat(key)).etag.endswith("-3")
