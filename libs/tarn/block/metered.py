@@ -2,13 +2,14 @@
 
 `open_blocks` wraps every driver in `MeteredBlocks`. It has the metrics `block.duration`, `block.failed`,
 `block.in_flight`, `block.read` and `block.written` (`tarn.telemetry.metric_table`). Of a streamed read, each chunk is a
-call. Of a streamed write, each piece is a call `write`, and its end is a call `finish`.
+call. Of a streamed write, each piece, or each turn of a thread, is a call `write`, and its end is a call
+`finish`.
 """
 
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import aclosing
+from contextlib import aclosing, nullcontext
 from typing import BinaryIO, Protocol, Self, TypeVar, cast, runtime_checkable
 
 from tarn.block.port import (
@@ -30,7 +31,7 @@ from tarn.block.port import (
 from tarn.core.clock import Clock
 from tarn.telemetry.calls import CallMeter
 from tarn.telemetry.meters import Counter, Meters
-from tarn.telemetry.tracing import TRACEPARENT
+from tarn.telemetry.tracing import TRACEPARENT, child_span
 
 __all__ = ["MeasuresReads", "MeteredBlocks", "metered"]
 
@@ -124,27 +125,36 @@ class _ThreadWriter(_Writer):
     __slots__ = ()
 
     async def write_by_thread(self, work: Callable[[Append, int], T]) -> T:
-        """See `ThreadWriter.write_by_thread`. The time of a call is that of its writes alone."""
-        meter, spent, written = self._calls.write, 0.0, 0
+        """See `ThreadWriter.write_by_thread`. The time of a call is without that of the work between its writes."""
+        meter = self._calls.write
+        writing = work_s = 0.0
+        written = 0
 
         def measured(append: Append, most: int) -> T:
             def one(data: memoryview) -> None:
-                nonlocal spent, written
-                began = meter.now()
+                nonlocal writing, written
+                begun = meter.now()
                 append(data)
-                spent += meter.now() - began
+                writing += meter.now() - begun
                 written += len(data)
 
-            return work(one, most)
+            nonlocal work_s
+            entered = meter.now()
+            try:
+                return work(one, most)
+            finally:
+                work_s = meter.now() - entered
 
+        began = meter.now()
         meter.begun += 1
         try:
-            return await cast("ThreadWriter", self._writer).write_by_thread(measured)
+            with child_span("block write") if TRACEPARENT.get() else nullcontext():
+                return await cast("ThreadWriter", self._writer).write_by_thread(measured)
         except BaseException as error:
             meter.fail(error)
             raise
         finally:
-            meter.end(meter.now() - spent)
+            meter.end(began + work_s - writing)
             self._calls.written_bytes.value += written
 
 
