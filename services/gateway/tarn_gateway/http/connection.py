@@ -197,8 +197,14 @@ class Connection(asyncio.BufferedProtocol):
         """Called when a thread is to receive the body."""
         if self._secure or self._transport is None or self._transport.is_closing():
             return None
+        found = self._transport.get_extra_info("socket")
+        if found is None:
+            return None
+        try:
+            descriptor = os.dup(found.fileno())
+        except OSError:  # no descriptor is free
+            return None
         self._pause()
-        descriptor = os.dup(self._transport.get_extra_info("socket").fileno())
         return descriptor, self._context.patience
 
     def _pause(self) -> None:

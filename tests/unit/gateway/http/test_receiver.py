@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 from collections.abc import Callable, Iterator
@@ -169,11 +170,17 @@ async def test_work_that_fails_leaves_the_connection_in_order(serving: Serving, 
         assert (await client.ask(wire.put(BODY))).body == BODY
 
 
-@pytest.mark.parametrize("how", ["chunked", "small buffers"])
+@pytest.mark.parametrize("how", ["chunked", "small buffers", "no descriptors"])
 async def test_other_bodies_stay_with_the_event_loop(
-    how: str, serving: Serving, wire: Wire
+    how: str, serving: Serving, wire: Wire, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Those over TLS, too: see test_server."""
+
+    def full(_: int) -> int:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    if how == "no descriptors":
+        monkeypatch.setattr(os, "dup", full)
     limits = HttpLimits(body_buffers_max=0) if how == "small buffers" else HttpLimits()
     async with serving(counted, limits) as stage:
         client = await stage.connect()
