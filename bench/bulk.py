@@ -8,6 +8,9 @@ fast, and it has the ranges and conditions that Tarn needs. A ratio is of the ra
 as the median of the rounds. The processor time is of the servers, per request, in the cheapest round; through a store,
 Tarn's column includes the store. It takes about four minutes; `--rounds 3` is a trial. `python -m bench.load --render`
 shows the output in `RESULTS.md`.
+
+With `--link 2500` the store is behind a link of 2,500 Mbit/s (`bench.link`), as a store of its own machines is; its
+processor time is still that of these cores.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
+from bench.link import host_behind, refusal
 from bench.load.cases.objects import REPOSITORY as LAKE
 from bench.load.cases.objects import make_repository
 from bench.load.client import Load, address_of, exchange
@@ -273,37 +277,71 @@ def rows(lakefs: Path, binary: str, folder: Path) -> Iterator[list[Row]]:
     """Starts all servers, and yields what is compared."""
     large, part = Body.of(_SIZE), Body.of(_PART)
     with ExitStack() as stack:
-        folders = {name: folder / name for name in ("nginx", "peer", "tarn", "over")}
-        for each in folders.values():
-            each.mkdir()
-        server = stack.enter_context(peer(lakefs, folders["peer"]))
+        own = _folder(folder, "peer"), _folder(folder, "tarn"), _folder(folder, "nginx")
+        server = stack.enter_context(peer(lakefs, own[0]))
         other, store = _place_of_peer(server, "peer"), _place_of_peer(server, _STORE)
-        node = stack.enter_context(running(folders["tarn"], Form("os")))
+        node = stack.enter_context(running(own[1], Form("os")))
         make_repository(node)
         tarn = _place_of(node, "Tarn")
-        over = stack.enter_context(running(folders["over"], _over(store)))
-        make_repository(over)
-        through = _place_of(over, "Tarn over it", store.processes)
-        for place in (tarn, store, through):
-            exchange(place.address, place.put("large", large))
-            if exchange(place.address, place.get("large")) != large.data:
-                raise RuntimeError(f"{place.name}: an object is not what was put")
-        files = [each for each in folders["tarn"].rglob("*") if each.is_file()]
+        _check(tarn, large)
+        through = stack.enter_context(_through(store, folder, large))
+        files = [each for each in own[1].rglob("*") if each.is_file()]
         file = next(each for each in files if each.stat().st_size == _SIZE)
-        served, workers = stack.enter_context(nginx(binary, folders["nginx"], file))
+        served, workers = stack.enter_context(nginx(binary, own[2], file))
         yield [
             *_reads(tarn, served, workers),
             Row("PUT 64 MiB", _SIZE, other.writes(large), tarn.writes(large), 1),
             Row("PUT of a part of 5 MiB", _PART, other.parts(part), tarn.parts(part), 1),
-            Row(
-                "S3 store: GET 64 MiB",
-                _SIZE,
-                store.reads([store.get("large")]),
-                through.reads([through.get("large")]),
-                0.9,
-            ),
-            Row("S3 store: PUT 64 MiB", _SIZE, store.writes(large), through.writes(large), 0.9),
+            *_beside_store(store, through, large),
         ]
+
+
+@contextmanager
+def rows_of_link(lakefs: Path, folder: Path, mbit: int) -> Iterator[list[Row]]:
+    """Starts a store behind a link and a Tarn on this side of it, and yields what is compared.
+
+    The client reaches the store by the link as well.
+    """
+    large = Body.of(_SIZE)
+    with (
+        host_behind(mbit) as host,
+        peer(lakefs, _folder(folder, "peer"), host=host) as server,
+    ):
+        store = _place_of_peer(server, _STORE)
+        with _through(store, folder, large) as through:
+            yield list(_beside_store(store, through, large, f"S3 store at {mbit:,} Mbit/s"))
+
+
+def _folder(folder: Path, name: str) -> Path:
+    made = folder / name
+    made.mkdir()
+    return made
+
+
+@contextmanager
+def _through(store: Place, folder: Path, large: Body) -> Iterator[Place]:
+    """Runs a Tarn over a store; both get an object."""
+    with running(_folder(folder, "over"), _over(store)) as node:
+        make_repository(node)
+        through = _place_of(node, "Tarn over it", store.processes)
+        for place in (store, through):
+            _check(place, large)
+        yield through
+
+
+def _check(place: Place, large: Body) -> None:
+    exchange(place.address, place.put("large", large))
+    if exchange(place.address, place.get("large")) != large.data:
+        raise RuntimeError(f"{place.name}: an object is not what was put")
+
+
+def _beside_store(
+    store: Place, through: Place, large: Body, name: str = "S3 store"
+) -> Iterator[Row]:
+    """Yields the rows that compare Tarn over a store with the store."""
+    reads = store.reads([store.get("large")]), through.reads([through.get("large")])
+    yield Row(f"{name}: GET 64 MiB", _SIZE, *reads, 0.9)
+    yield Row(f"{name}: PUT 64 MiB", _SIZE, store.writes(large), through.writes(large), 0.9)
 
 
 def _reads(tarn: Place, served: tuple[str, int], workers: Processes) -> Iterator[Row]:
@@ -348,12 +386,22 @@ def main() -> None:
     parser.add_argument("--nginx", default=shutil.which("nginx") or "/usr/sbin/nginx")
     parser.add_argument("--rounds", type=int, default=8)
     parser.add_argument("--rows", default="", help="only rows whose names contain this")
+    parser.add_argument(
+        "--link",
+        type=int,
+        help="Mbit/s: only the rows of the S3 store, behind such a link; root only",
+    )
     parser.add_argument("--folder", type=Path, help="a folder for temporary data")
     parser.add_argument("--output", type=Path, help="a file for the table")
     given = parser.parse_args()
+    lakefs: Path = given.lakefs.resolve()
+    if given.link is not None and (why := refusal()):
+        parser.error(why)
     with (
         tempfile.TemporaryDirectory(dir=given.folder) as name,
-        rows(given.lakefs.resolve(), given.nginx, Path(name)) as found,
+        rows(lakefs, given.nginx, Path(name))
+        if given.link is None
+        else rows_of_link(lakefs, Path(name), given.link) as found,
     ):
         lines = []
         for line in table(found, given.rows, given.rounds):

@@ -26,6 +26,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from bench.link import LOOPBACK, Host
 from bench.load.client import Load, address_of
 from bench.load.node import Form, Node, running
 from bench.load.processes import Processes
@@ -121,7 +122,9 @@ def tarn_of(node: Node, name: str = "Tarn") -> Server:
 
 
 @contextmanager
-def peer(binary: Path, folder: Path, *, is_tuned: bool = True) -> Iterator[Server]:
+def peer(
+    binary: Path, folder: Path, *, is_tuned: bool = True, host: Host = LOOPBACK
+) -> Iterator[Server]:
     """Runs lakeFS in a folder.
 
     Args:
@@ -129,12 +132,13 @@ def peer(binary: Path, folder: Path, *, is_tuned: bool = True) -> Iterator[Serve
         folder: of its data.
         is_tuned: whether it reads records at once. As it is shipped, it waits 3 ms to read those of concurrent requests
             together: alone, it is ten times slower then.
+        host: where it runs.
     """
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     settings = {
-        "LISTEN_ADDRESS": f"127.0.0.1:{port}",
+        "LISTEN_ADDRESS": f"{host.address}:{port}",
         "DATABASE_TYPE": "local",
         "DATABASE_LOCAL_PATH": str(folder / "kv"),
         "BLOCKSTORE_TYPE": "local",
@@ -153,9 +157,10 @@ def peer(binary: Path, folder: Path, *, is_tuned: bool = True) -> Iterator[Serve
     setup += [f"--access-key-id={_PEER_KEY}", f"--secret-access-key={_PEER_SECRET}"]
     subprocess.run(setup, env=environment, check=True, capture_output=True, timeout=60)
     with (folder / "log").open("wb") as log:
-        process = subprocess.Popen([str(binary), "run"], env=environment, stdout=log, stderr=log)
+        command = [*host.command, str(binary), "run"]
+        process = subprocess.Popen(command, env=environment, stdout=log, stderr=log)
     try:
-        url = f"http://127.0.0.1:{port}"
+        url = f"http://{host.address}:{port}"
         _wait(url)
         name = "lakeFS" if is_tuned else "lakeFS as shipped"
         yield Server(name, url, _PEER_KEY, _PEER_SECRET, processes=Processes([process.pid]))

@@ -19,6 +19,7 @@ from tarn.block.port import (
     PresignsParts,
     PresignsReads,
     PresignsWrites,
+    ThreadWriter,
 )
 from tarn.rpc.process.system import SystemClock
 from tarn.telemetry.meters import Meters
@@ -71,7 +72,8 @@ async def test_calls_bytes_and_failures_are_counted(tmp_path: Path) -> None:
     store = metered(await open_local(tmp_path / "blocks", clock=clock), clock, meters)
     async with await store.open_write(KEY) as writer:
         await writer.write(b"abc")
-        await writer.write(b"de")
+        assert isinstance(writer, ThreadWriter)
+        await writer.write_by_thread(lambda append, _: append(memoryview(b"de")))
         await writer.finish()
     assert await store.read(KEY) == b"abcde"
     assert b"".join([chunk async for chunk in store.stream(KEY, 1, 3)]) == b"bcd"

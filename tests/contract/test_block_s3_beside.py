@@ -11,7 +11,7 @@ from s3_stores import PATIENT, opened, unfinished
 from tests.support.faults.http_fault_proxy import Fault, Request
 from tests.support.servers.s3_server import S3Server
 
-from tarn.block.port import CHUNK_BYTES, BlockKey
+from tarn.block.port import CHUNK_BYTES, Append, BlockKey
 from tarn.block.s3 import S3BlockStore, S3Limits
 from tarn.core.errors import Kind, TarnError
 from tarn.testing.contract.block_samples import data_path, sample
@@ -19,7 +19,7 @@ from tarn.testing.contract.block_samples import data_path, sample
 MIB = 1 << 20
 PART = PATIENT.part_bytes
 LARGE = 20 * MIB
-"""Three windows: of 1, 8 and 11 or 8 MiB."""
+"""Six windows: of 1, four times 4 and 3 MiB."""
 QUICK = S3Limits(attempts=2, pause_seconds=0.01, pause_seconds_max=0.02)
 
 
@@ -59,20 +59,20 @@ def places(store: S3BlockStore) -> int:
     return store._large._room._value
 
 
-async def test_one_window_is_fetched_while_the_caller_works(
+async def test_two_windows_are_fetched_while_the_caller_works(
     store: S3BlockStore, server: S3Server, key: BlockKey
 ) -> None:
     async with aclosing(store.stream(key, 0, LARGE)) as stream:  # type: ignore[type-var]  # it is a generator
         got = bytearray(await anext(stream))
         assert len(got) == CHUNK_BYTES
         async with asyncio.timeout(30):
-            while gets(server) < 2 or len(store._objects.tasks):  # noqa: ASYNC110 - nothing tells of it
+            while gets(server) < 3 or len(store._objects.tasks):  # noqa: ASYNC110 - nothing tells of it
                 await asyncio.sleep(0.01)
-        assert gets(server) == 2  # the third one waits for the caller
+        assert gets(server) == 3  # the fourth one waits for the caller
         async for chunk in stream:
             got += chunk
     assert got == sample(LARGE)
-    assert gets(server) == 4
+    assert gets(server) == 6
 
 
 async def test_a_stream_that_its_caller_leaves_leaves_nothing(
@@ -130,6 +130,27 @@ async def test_parts_are_sent_beside_the_writer_as_far_as_there_is_room(
             await writer.finish()
         assert places(store) == limit
         assert await store.read(key) == body
+
+
+async def test_a_thread_fills_parts_of_the_same_size(store: S3BlockStore, namespace: str) -> None:
+    """A piece may go beyond a part: the rest of it begins the next one."""
+    part_bytes = store._objects.limits.part_bytes
+    key, body = BlockKey(namespace, data_path(2)), sample(2 * part_bytes + 700_000)
+    view, done = memoryview(body), 0
+
+    def work(append: Append, most: int) -> int:
+        end = min(done + most + 100_000, len(body))
+        for start in range(done, end, 300_000):
+            append(view[start : min(start + 300_000, end)])
+        return end
+
+    async with await store.open_write(key) as writer:
+        while done < len(body):
+            done = await writer.write_by_thread(work)
+            assert len(writer._held) <= part_bytes
+        await writer.finish()
+    assert await store.read(key) == body
+    assert (await store.stat(key)).etag.endswith("-3")
 
 
 @pytest.mark.parametrize("how", ["fails", "aborted", "cancelled"])

@@ -2,16 +2,18 @@
 
 `open_blocks` wraps every driver in `MeteredBlocks`. It has the metrics `block.duration`, `block.failed`,
 `block.in_flight`, `block.read` and `block.written` (`tarn.telemetry.metric_table`). Of a streamed read, each chunk is a
-call. Of a streamed write, each piece is a call `write`, and its end is a call `finish`.
+call. Of a streamed write, each piece, or each turn of a thread, is a call `write`, and its end is a call
+`finish`.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, AsyncIterator, Sequence
-from contextlib import aclosing
-from typing import BinaryIO, Protocol, Self, cast, runtime_checkable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import aclosing, nullcontext
+from typing import BinaryIO, Protocol, Self, TypeVar, cast, runtime_checkable
 
 from tarn.block.port import (
+    Append,
     BlockInfo,
     BlockKey,
     BlockStore,
@@ -24,13 +26,16 @@ from tarn.block.port import (
     PresignsParts,
     PresignsReads,
     PresignsWrites,
+    ThreadWriter,
 )
 from tarn.core.clock import Clock
 from tarn.telemetry.calls import CallMeter
 from tarn.telemetry.meters import Counter, Meters
-from tarn.telemetry.tracing import TRACEPARENT
+from tarn.telemetry.tracing import TRACEPARENT, child_span
 
 __all__ = ["MeasuresReads", "MeteredBlocks", "metered"]
+
+T = TypeVar("T")
 
 
 @runtime_checkable
@@ -114,6 +119,49 @@ class _Writer:
         await self._writer.__aexit__(*exc)
 
 
+class _ThreadWriter(_Writer):
+    """The same for one that is a `ThreadWriter`."""
+
+    __slots__ = ()
+
+    async def write_by_thread(self, work: Callable[[Append, int], T]) -> T:
+        """See `ThreadWriter.write_by_thread`. The time of a call is without that of the work between its writes."""
+        meter = self._calls.write
+        writing = work_s = 0.0
+        written = 0
+
+        def measured(append: Append, most: int) -> T:
+            def one(data: memoryview) -> None:
+                nonlocal writing, written
+                begun = meter.now()
+                append(data)
+                writing += meter.now() - begun
+                written += len(data)
+
+            nonlocal work_s
+            entered = meter.now()
+            try:
+                return work(one, most)
+            finally:
+                work_s = meter.now() - entered
+
+        began = meter.now()
+        meter.begun += 1
+        try:
+            with child_span("block write") if TRACEPARENT.get() else nullcontext():
+                return await cast("ThreadWriter", self._writer).write_by_thread(measured)
+        except BaseException as error:
+            meter.fail(error)
+            raise
+        finally:
+            meter.end(began + work_s - writing)
+            self._calls.written_bytes.value += written
+
+
+def _writer(writer: BlockWriter, calls: _Calls) -> _Writer:
+    return (_ThreadWriter if isinstance(writer, ThreadWriter) else _Writer)(writer, calls)
+
+
 class _Uploads:
     """`BlockUploads` that are measured; all calls count as `upload`."""
 
@@ -130,7 +178,7 @@ class _Uploads:
         """See `BlockUploads.open_part`."""
         with self._calls.upload.call():
             writer = await self._uploads.open_part(key, upload, part, attempt)
-        return _Writer(writer, self._calls)
+        return _writer(writer, self._calls)
 
     async def complete(
         self, key: BlockKey, upload: str, parts: Sequence[tuple[int, str]]
@@ -187,13 +235,13 @@ class MeteredBlocks:
         """See `BlockStore.open_write`."""
         with self._calls.open_write.call():
             writer = await self._blocks.open_write(key)
-        return _Writer(writer, self._calls)
+        return _writer(writer, self._calls)
 
     async def open_replace(self, key: BlockKey) -> BlockWriter:
         """See `BlockStore.open_replace`."""
         with self._calls.open_write.call():
             writer = await self._blocks.open_replace(key)
-        return _Writer(writer, self._calls)
+        return _writer(writer, self._calls)
 
     async def read(self, key: BlockKey, start: int = 0, length: int | None = None) -> bytes:
         """See `BlockStore.read`."""

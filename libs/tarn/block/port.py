@@ -11,14 +11,15 @@ them against this text.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from typing import BinaryIO, Protocol, Self, runtime_checkable
+from typing import BinaryIO, Protocol, Self, TypeVar, runtime_checkable
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
 
 __all__ = [
+    "Append",
     "BlockExistsError",
     "BlockInfo",
     "BlockKey",
@@ -36,11 +37,15 @@ __all__ = [
     "PresignsReads",
     "PresignsWrites",
     "ReadBlocks",
+    "THREAD_TURN_BYTES",
+    "ThreadWriter",
     "WHOLE_BYTES_MAX",
     "closed_error",
     "put_again",
     "read_whole",
 ]
+
+T = TypeVar("T")
 
 CHUNK_BYTES = 1 << 20
 """Size of the chunks in which bodies are streamed. One transfer holds a few of them in memory."""
@@ -124,6 +129,30 @@ class BlockWriter(Protocol):
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(self, *exc: object) -> None: ...
+
+
+Append = Callable[[memoryview], None]
+"""Appends bytes to a block; may block its thread, and on return the bytes are written or copied."""
+
+THREAD_TURN_BYTES = 8 << 20
+"""Most bytes that a thread writes in one turn: threads are few, and serve all bodies."""
+
+
+@runtime_checkable
+class ThreadWriter(Protocol):
+    """Offered by a `BlockWriter` in addition, if the thread that has the bytes may write them."""
+
+    async def write_by_thread(self, work: Callable[[Append, int], T]) -> T:
+        """Runs work in a thread and returns its result. On return all bytes are written or copied that it has appended.
+
+        The work may append so many bytes as its second argument says, and one piece of up to `CHUNK_BYTES` in any case.
+        A caller that is cancelled waits until the thread is done.
+
+        Raises:
+            TarnError: `Append` failed, which has ended the work.
+            Exception: an error of the work.
+        """
+        ...
 
 
 class PartWriter(BlockWriter, Protocol):

@@ -24,7 +24,7 @@ from tarn.core.entry import Entry
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.ids import physical_path
 from tarn.objects.checksums import NO_ALGORITHMS, Algorithm, BodySums, Digests
-from tarn.objects.incoming import IncomingBody
+from tarn.objects.incoming import IncomingBody, thread_of
 
 __all__ = [
     "Body",
@@ -103,7 +103,7 @@ async def receive(blocks: BlockStore, key: BlockKey, payload: IncomingBody, smal
         await blocks.put(key, body)
         return sums
     async with await blocks.open_write(key) as writer:
-        sums = await payload.pump(writer.write)
+        sums = await payload.pump(writer.write, thread_of(writer))
         await writer.finish()
     return sums
 

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Final, Protocol, Self
 
 from tarn.aio.thread_work import finish_work, settle_work
+from tarn.block.port import Append, BlockWriter, ThreadWriter
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.objects.checksums import NO_ALGORITHMS, Algorithm, BodySums, Digests
 
@@ -18,11 +19,16 @@ __all__ = [
     "StreamedBody",
     "THREAD_BYTES",
     "Write",
+    "WriteByThread",
     "hash_and_write",
+    "thread_of",
 ]
 
 Write = Callable[[memoryview], Awaitable[None]]
 """Receives a piece of the body; on return it has copied or written the piece."""
+
+WriteByThread = Callable[[Callable[[Append, int], None]], Awaitable[None]]
+"""See `ThreadWriter.write_by_thread`."""
 
 THREAD_BYTES: Final = 256 * 1024
 """Pieces of at least this size are hashed in a thread: MD5 of one takes 0.3 ms, a thread 0.05 ms."""
@@ -36,14 +42,22 @@ class IncomingBody(Protocol):
         """Announced bytes of the object; None if the client did not announce them."""
         ...
 
-    async def pump(self, write: Write) -> BodySums:
+    async def pump(self, write: Write, by_thread: WriteByThread | None = None) -> BodySums:
         """Reads the body to its end and passes every piece to `write`. If it raises an error, the caller discards all
-        bytes written."""
+        bytes written.
+
+        A body that a thread can receive may use `by_thread` for some of its bytes instead.
+        """
         ...
 
     async def read_all(self, limit: int) -> tuple[bytes, BodySums]:
         """Returns the whole body in memory; refuses one above `limit` bytes."""
         ...
+
+
+def thread_of(writer: BlockWriter) -> WriteByThread | None:
+    """Returns how a thread writes by a writer; None if it does not."""
+    return writer.write_by_thread if isinstance(writer, ThreadWriter) else None
 
 
 class BodyTooLargeError(TarnError):
@@ -143,7 +157,7 @@ class StreamedBody:
             body.size = len(body._begun)
         return body
 
-    async def pump(self, write: Write) -> BodySums:
+    async def pump(self, write: Write, by_thread: WriteByThread | None = None) -> BodySums:  # noqa: ARG002 - its bytes come from an iterator of the loop
         """See `IncomingBody.pump`.
 
         Raises:

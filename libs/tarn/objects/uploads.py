@@ -19,7 +19,7 @@ from tarn.objects.bodies import copy_block
 from tarn.objects.checksums import NO_ALGORITHMS, Algorithm, BodySums
 from tarn.objects.copying import Source
 from tarn.objects.erased import told_if_erased
-from tarn.objects.incoming import IncomingBody
+from tarn.objects.incoming import IncomingBody, thread_of
 from tarn_proto.graveler.v1 import upload_service_pb2 as pb
 
 __all__ = [
@@ -139,7 +139,7 @@ async def store_part(
     """
     attempt = backend.ids.nonce().hex()
     async with await _open(backend, upload, number, attempt) as writer:
-        sums = await body.pump(writer.write)
+        sums = await body.pump(writer.write, thread_of(writer))
         await _close(writer, upload)
     part = _part(backend, upload, number, writer.receipt, sums)
     await _record(backend, caller, repository_id, upload, part)

@@ -303,9 +303,9 @@ TABLE: Final = (
     # The block store
     _duration(
         "block.duration",
-        "Time of calls of the block store: `put`, `open_write`, `write` (each piece of a body is a call), `finish`, "
-        "`read`, `stream` (each chunk is a call), `open_file`, `stat`, `list_page`, `delete_many`, `upload` "
-        "(multipart).",
+        "Time of calls of the block store: `put`, `open_write`, `write` (each piece of a body, or each turn of a "
+        "thread, is a call), `finish`, `read`, `stream` (each chunk is a call), `open_file`, `stat`, `list_page`, "
+        "`delete_many`, `upload` (multipart).",
         "operation",
         of=_BLOCKS,
     ),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from tarn.aio.close_guard import CloseGuard
 from tarn.aio.thread_work import Threads
@@ -22,9 +22,11 @@ from tarn.block.local.namespaces import LocalNamespace
 from tarn.block.local.open_files import OpenFiles
 from tarn.block.local.reserve import DiskReserve
 from tarn.block.local.tree import Tree
-from tarn.block.port import BlockExistsError, BlockKey
+from tarn.block.port import THREAD_TURN_BYTES, Append, BlockExistsError, BlockKey
 
 __all__ = ["HELD_BYTES_MAX", "Intake", "LocalWriter"]
+
+T = TypeVar("T")
 
 _HOLD_BYTES: Final = 256 << 10
 """Bytes that a writer collects before it hands them to a thread; larger writes are handed over uncopied."""
@@ -228,6 +230,15 @@ class LocalWriter:
                 await self._intake.threads.run(lambda: self._spill(view))
             self._let_go()
 
+    async def write_by_thread(self, work: Callable[[Append, int], T]) -> T:
+        """See `ThreadWriter.write_by_thread`. After a failure only `abort` is allowed."""
+        self._check()
+        with self._intake.guard, self._faults:
+            self._count()
+            found = await self._intake.threads.run(lambda: work(self._spill, THREAD_TURN_BYTES))
+        self._let_go()
+        return found
+
     async def finish(self) -> None:
         """See `BlockWriter.finish`. A failure has aborted the writer."""
         await self.finish_with(b"")
@@ -286,7 +297,10 @@ class LocalWriter:
             self._intake.files.take()
             self._counted = True
 
-    def _spill(self, data: memoryview) -> Draft:
+    def _spill(self, data: memoryview) -> None:
+        self._drafted(data)
+
+    def _drafted(self, data: memoryview) -> Draft:
         if not self._takes_reserve:
             self._intake.reserve.check(f"write {self._what}")
         if self._draft is None:
@@ -299,6 +313,6 @@ class LocalWriter:
         return self._draft
 
     def _seal(self, last: memoryview) -> Draft:
-        draft = self._spill(last)
+        draft = self._drafted(last)
         draft.seal()
         return draft

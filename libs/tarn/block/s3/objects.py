@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import random
+from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -36,7 +37,8 @@ __all__ = ["Abilities", "Objects"]
 
 T = TypeVar("T")
 
-_WINDOW_BYTES_MAX: Final = 8 << 20
+_WINDOW_BYTES_MAX: Final = 4 << 20
+_WINDOWS_AHEAD: Final = 2
 _WINDOW_BYTES_MIN: Final = 256 << 10
 _WINDOWS_BYTES: Final = 256 << 20
 """Bound on the memory of all streams of a process: with more streams, each has smaller windows."""
@@ -142,8 +144,9 @@ class Objects:
         """Yields the bytes up to `end`, or the object's end, in pieces that may be large. Yields nothing if
         the object does not exist.
 
-        The next window is fetched while the caller works. It is fetched whole, whether or not the caller continues,
-        so a slow client occupies neither a request nor a connection.
+        The next two windows are fetched while the caller works: one alone would leave the link to the store idle
+        between its requests. They are fetched whole, whether or not the caller continues, so a slow client occupies
+        neither a request nor a connection.
 
         Args:
             at: the object.
@@ -152,34 +155,42 @@ class Objects:
             first_bytes: of the first window at most, so that an answer begins soon.
         """
         self._streams += 1
-        ahead: Ahead[tuple[memoryview, int] | None] | None = None
+        # The ends of windows, and their bytes; each begins at the end of the one before.
+        ahead: deque[tuple[int, Ahead[tuple[memoryview, int] | None]]] = deque()
         size = min(self._window_bytes(), first_bytes)
         try:
             while end is None or start < end:
-                if ahead is None:
+                if not ahead:
                     stop = start + size if end is None else min(start + size, end)
                     found = await self.window(at, start, stop)
                 else:
-                    found, ahead = await ahead.result(), None
+                    stop, first = ahead[0]
+                    found = await first.result()
+                    ahead.popleft()
                 if found is None or not found[0]:
                     return
                 start += len(found[0])
                 last = found[1] if end is None else min(end, found[1])
+                if start < min(stop, last):
+                    text = f"the server sent only a part of bytes of {at} before {stop}"
+                    raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, text)
                 size = self._window_bytes()
-                if start < last and size > _WINDOW_BYTES_MIN:
-                    stop = min(start + size, last)
-                    ahead = Ahead(self.tasks, partial(self.window, at, start, stop))
+                asked = ahead[-1][0] if ahead else start
+                while asked < last and size > _WINDOW_BYTES_MIN and len(ahead) < _WINDOWS_AHEAD:
+                    begin, asked = asked, min(asked + size, last)
+                    work = partial(self.window, at, begin, asked)
+                    ahead.append((asked, Ahead(self.tasks, work)))
                 yield found[0]
                 if start >= last:
                     return
         finally:
             self._streams -= 1
-            if ahead is not None:
-                await ahead.cancel()
+            for _, each in ahead:
+                await each.cancel()
 
     def _window_bytes(self) -> int:
-        """Returns the size of a window. A stream holds two, its caller's and the next, unless they are the smallest."""
-        share = _WINDOWS_BYTES // self._streams // 2
+        """Returns the size of a window. A stream holds its caller's and those ahead, unless they are the smallest."""
+        share = _WINDOWS_BYTES // self._streams // (1 + _WINDOWS_AHEAD)
         return min(max(share, _WINDOW_BYTES_MIN), _WINDOW_BYTES_MAX)
 
     async def page(

@@ -128,16 +128,24 @@ class Spool:
         Raises:
             TarnError: UNAVAILABLE if the disk is full; INTERNAL if the file cannot be created.
         """
+        if self._hold(view):
+            await run_in_thread(self._spill)
+
+    def append(self, view: memoryview) -> None:
+        """The same in a thread, which may wait for the disk."""
+        if self._hold(view):
+            self._spill()
+
+    def _hold(self, view: memoryview) -> bool:
+        """Returns whether the held bytes have to go to the file."""
         self._held += view
         self.size += len(view)
-        limit = self._memory_bytes if self._file is None else CHUNK_BYTES
-        if len(self._held) > limit:
-            await self._spill()
+        return len(self._held) > (self._memory_bytes if self._file is None else CHUNK_BYTES)
 
-    async def _spill(self) -> None:
+    def _spill(self) -> None:
         held, self._held = self._held, bytearray()
         try:
-            await run_in_thread(lambda: self._append(held))
+            self._append(held)
         except OSError as error:
             text = (
                 f"cannot keep a part in {self._folder or tempfile.gettempdir()}: {error.strerror}; free "
@@ -162,7 +170,7 @@ class Spool:
         """Returns all bytes; valid until `close`."""
         if self._file is None:
             return Held(self._held)
-        await self._spill()
+        await run_in_thread(self._spill)
         return FileBody(self._file, self.size)
 
     def close(self) -> None:

@@ -19,14 +19,23 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from tarn.aio.bounded_map import BoundedMap
 from tarn.aio.close_guard import CloseGuard
+from tarn.aio.thread_work import run_in_thread
 from tarn.block.keys import check_part, check_parts, check_upload
-from tarn.block.port import CHUNK_BYTES, BlockExistsError, BlockKey, BlockNotFoundError, Joined
+from tarn.block.port import (
+    CHUNK_BYTES,
+    THREAD_TURN_BYTES,
+    Append,
+    BlockExistsError,
+    BlockKey,
+    BlockNotFoundError,
+    Joined,
+)
 from tarn.block.s3.names import OWN, RESERVED, ObjectKey, S3Namespace, namespace_of, object_key_of
 from tarn.block.s3.objects import Objects
 from tarn.block.s3.settings import PART_BYTES_MIN
@@ -36,6 +45,8 @@ from tarn.block.s3.writer import LargeWrites, S3Writer
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = ["S3PartWriter", "S3Uploads"]
+
+T = TypeVar("T")
 
 _RECEIPT: Final = re.compile(r"s3-((?:[0-9a-f]{2}){1,62})")
 _MD5: Final = re.compile(r'"([0-9a-f]{32})"')
@@ -299,6 +310,14 @@ class S3PartWriter:
                 await self._uploads.large.enter()
                 self._counted = True
             await self._spool.write(view)
+
+    async def write_by_thread(self, work: Callable[[Append, int], T]) -> T:
+        """See `ThreadWriter.write_by_thread`. After a failure only `abort` is allowed."""
+        self._check()
+        if not self._counted:
+            await self._uploads.large.enter()
+            self._counted = True
+        return await run_in_thread(lambda: work(self._spool.append, THREAD_TURN_BYTES))
 
     async def finish(self) -> None:
         """See `BlockWriter.finish`.

@@ -13,11 +13,12 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from functools import partial
-from typing import Final, Self
+from typing import Final, Self, TypeVar
 
 from tarn.aio.close_guard import CloseGuard
+from tarn.aio.thread_work import run_in_thread
 from tarn.block.keys import METADATA_PREFIX, PART_NUMBER_MAX
-from tarn.block.port import CHUNK_BYTES, BlockKey
+from tarn.block.port import CHUNK_BYTES, THREAD_TURN_BYTES, Append, BlockKey
 from tarn.block.s3.ahead import Ahead
 from tarn.block.s3.names import ObjectKey
 from tarn.block.s3.objects import Objects
@@ -25,6 +26,8 @@ from tarn.block.s3.spool import Held
 from tarn.core.errors import Kind, Reason, TarnError
 
 __all__ = ["LargeWrites", "S3Writer"]
+
+T = TypeVar("T")
 
 _SMALL_BYTES: Final = CHUNK_BYTES
 """Bytes that every writer may hold without being counted, as in the other drivers."""
@@ -124,6 +127,31 @@ class S3Writer:
                     self._counted = True
                 self._held += view[done : done + size]
                 done += size
+
+    async def write_by_thread(self, work: Callable[[Append, int], T]) -> T:
+        """See `ThreadWriter.write_by_thread`: the thread fills a part. After a failure only `abort` is allowed."""
+        self._check()
+        part_bytes = self._objects.limits.part_bytes
+        if not self._counted:
+            await self._large.enter()
+            self._counted = True
+        if len(self._held) == part_bytes:
+            with self._guard:
+                await self._send_beside()
+        next_part = bytearray()
+
+        def append(data: memoryview) -> None:
+            room = part_bytes - len(self._held)
+            self._held += data[:room]
+            next_part.extend(data[room:])
+
+        most = min(part_bytes - len(self._held), THREAD_TURN_BYTES)
+        found = await run_in_thread(lambda: work(append, most))
+        if next_part:
+            with self._guard:
+                await self._send_beside()
+            self._held = next_part
+        return found
 
     async def _send_beside(self) -> None:
         """Begins to send the held bytes as the next part, or sends them if there is no room for another part."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import threading
 from collections.abc import Awaitable
 from dataclasses import replace
 from typing import ClassVar
@@ -15,10 +16,12 @@ from typing import ClassVar
 import pytest
 
 from tarn.block.port import (
+    Append,
     BlockExistsError,
     BlockKey,
     BlockNotFoundError,
     BlockStore,
+    ThreadWriter,
 )
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.testing.contract.block_samples import collect, data_path, fill, outcomes, sample
@@ -213,6 +216,38 @@ class BlockContract(BlockUploadContract):
             await writer.write(b"x")
         with pytest.raises(RuntimeError):
             await writer.finish()
+
+    async def test_a_thread_that_has_the_bytes_writes_them(self, store: BlockStore) -> None:
+        """Between other writes; work that fails has not made a block. Drivers need not offer it."""
+        key, body = self.key(data_path(1)), sample(LARGE)
+        async with await store.open_write(key) as writer:
+            if not isinstance(writer, ThreadWriter):
+                pytest.skip("this driver does not write in threads")
+
+            def work(append: Append, most: int) -> str:
+                assert most >= len(body)
+                buffer = bytearray(1000)
+                for start in range(0, len(body), 1000):
+                    piece = body[start : start + 1000]
+                    buffer[: len(piece)] = piece
+                    append(memoryview(buffer)[: len(piece)])
+                return threading.current_thread().name
+
+            await writer.write(b"first")
+            assert await writer.write_by_thread(work) != threading.current_thread().name
+            await writer.write(b"last")
+            await writer.finish()
+        assert await store.read(key) == b"first" + body + b"last"
+
+        def fails(append: Append, _: int) -> None:
+            append(memoryview(body))
+            raise ZeroDivisionError
+
+        async with await store.open_write(self.key(data_path(2))) as writer:
+            assert isinstance(writer, ThreadWriter)
+            with pytest.raises(ZeroDivisionError):
+                await writer.write_by_thread(fails)
+        assert await self.names(store) == [key.path]
 
     async def test_concurrent_writers_do_not_mix(self, store: BlockStore) -> None:
         """Many tasks write bodies of both kinds concurrently."""

@@ -12,13 +12,16 @@ import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import chain
 from typing import Final
 
+from tarn.block.port import Append
 from tarn.objects.checksums import NO_ALGORITHMS, Algorithm, BodySums
-from tarn.objects.incoming import THREAD_BYTES, Write, hash_and_write
+from tarn.objects.incoming import THREAD_BYTES, Write, WriteByThread, hash_and_write
 from tarn_gateway.bodies.checksums import BodyDigests, checksum_header, parse_claims
 from tarn_gateway.http import BodyError, BodyMalformedError, Headers, Request
 from tarn_gateway.http.chunked import ChunkedDecoder, ChunkHead, Event
+from tarn_gateway.http.receiver import Receiver
 from tarn_gateway.requests.object_headers import stored_content_encoding
 from tarn_gateway.s3error import S3Error, broken_chunks, from_tarn_error
 from tarn_gateway.signing.chunks import ChunkSignatures
@@ -27,6 +30,8 @@ from tarn_gateway.signing.sigv4 import PAYLOAD_MODES, UNSIGNED_PAYLOAD, SignedRe
 __all__ = ["Payload", "PayloadPolicy", "open_payload", "stored_content_encoding"]
 
 LENGTH_DIGITS_MAX: Final = 18
+_QUICK_BYTES: Final = 64 * 1024
+"""A piece of this size shows that its client sends quickly."""
 _TRAILER_SIGNATURE: Final = "x-amz-trailer-signature"
 
 
@@ -151,8 +156,10 @@ class Payload:
         """Sets the rate at which the client must send this body; see `BodyReader.rate_min_bytes`."""
         self._request.body.rate_min_bytes = bytes_per_second
 
-    async def pump(self, write: Write) -> BodySums:
+    async def pump(self, write: Write, by_thread: WriteByThread | None = None) -> BodySums:
         """Reads the body to its end, passes every piece to `write`, and verifies all claims of the client.
+
+        With `by_thread`, a thread receives, hashes and writes a large body, as long as its client sends quickly.
 
         Raises:
             S3Error: BadDigest, XAmzContentSHA256Mismatch, SignatureDoesNotMatch (of a chunk),
@@ -161,8 +168,24 @@ class Payload:
             Exception: an exception of `write`.
         """
         while piece := await self._read():
-            await self._take(piece, write)
+            # A client that is slow to send a first piece is left to the event loop, and so is aws-chunked.
+            if by_thread is None or self._chunked is not None or len(piece) < _QUICK_BYTES:
+                await self._take(piece, write)
+                continue
+            with self._request.body.by_thread() as receiver:
+                if receiver is None:
+                    await self._take(piece, write)
+                else:
+                    await by_thread(partial(self._receive, piece, receiver))
         return self._finish()
+
+    def _receive(
+        self, piece: bytes | memoryview, receiver: Receiver, append: Append, most: int
+    ) -> None:
+        """Hashes and writes a piece and what follows it; runs in a thread."""
+        for each in chain((memoryview(piece),), receiver.pieces(most - len(piece))):
+            self._digests.update(each)
+            append(each)
 
     async def _take(self, piece: bytes | memoryview, write: Write) -> None:
         rest = memoryview(piece)

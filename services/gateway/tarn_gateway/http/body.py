@@ -11,8 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import mmap
+import os
 from collections import deque
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
 from typing import Final, Protocol
 
 from tarn_gateway.http.body_error import (
@@ -23,6 +25,8 @@ from tarn_gateway.http.body_error import (
     BodyTruncatedError,
 )
 from tarn_gateway.http.chunked import ChunkedDecoder
+from tarn_gateway.http.patience import Patience
+from tarn_gateway.http.receiver import Receiver
 
 __all__ = [
     "BodyError",
@@ -44,6 +48,10 @@ RATE_WINDOW_S: Final = 30.0
 
 SMALL_BUFFER_BYTES: Final = 16 * 1024
 """Size of the buffers beyond those of the pool: 10,000 bodies with two of them take 320 MiB."""
+
+
+THREAD_LEAST_BYTES: Final = 1024 * 1024
+"""A thread receives a body only if so many bytes are still to come."""
 
 
 class BufferPool:
@@ -105,6 +113,13 @@ class Channel(Protocol):
 
     def end_body(self, rest: bytes) -> None:
         """Called when the body is received; `rest` are bytes after its end, part of the next request."""
+        ...
+
+    def lend_socket(self) -> tuple[int, Patience] | None:
+        """Stops receiving; returns a duplicate of the socket for a thread, and the patience with its client.
+
+        None, and nothing happens, if a thread cannot receive: over TLS.
+        """
         ...
 
 
@@ -233,6 +248,42 @@ class BodyReader:
                 raise self._error
             else:
                 await self._wait()
+
+    @contextmanager
+    def by_thread(self) -> Iterator[Receiver | None]:
+        """Lets a thread receive what follows the last piece, which stays valid until the thread has the next one.
+
+        None: it has to be read by `read`, because it is short, chunked or encrypted, or has a small buffer. At the end
+        of the block `read` continues behind what the thread has received.
+        """
+        lent = None
+        if self._decoder is None and self._left >= THREAD_LEAST_BYTES and self._error is None:
+            if self._fill is None:
+                self._fill = self._new_buffer()
+            if len(self._fill) > SMALL_BUFFER_BYTES and self._channel is not None:
+                lent = self._channel.lend_socket()
+        if lent is None:
+            yield None
+            return
+        assert self._fill is not None, "made above"
+        receiver = Receiver(lent[0], memoryview(self._fill), self._filled, self._left, lent[1])
+        self._filled = 0
+        try:
+            yield receiver
+        finally:
+            os.close(lent[0])
+            self._count_received(receiver.received)
+
+    def _count_received(self, count: int) -> None:
+        assert self._channel is not None, "it has lent its socket"
+        self._expects_continue = self._expects_continue and not count
+        self.received += count
+        self._left -= count
+        self._paused = False
+        if self._left:
+            self._channel.resume_body()
+        else:
+            self._channel.end_body(b"")
 
     async def read_all(self, limit: int) -> bytes | None:
         """Returns the whole rest in one object, or None as soon as it is longer than `limit` bytes."""
@@ -427,6 +478,11 @@ class WholeBody(BodyReader):
         """Returns the whole body, and nothing the next time."""
         first, self._first = self._first, b""
         return first
+
+    @contextmanager
+    def by_thread(self) -> Iterator[Receiver | None]:
+        """Gives None: nothing follows."""
+        yield None
 
     def left_at_most(self, limit: int) -> bool:
         """Returns whether the client will send at most `limit` more bytes unprompted: it sends none."""

@@ -8,6 +8,7 @@ order (pipelined ones wait in `_pending`), and there is exactly one task to canc
 from __future__ import annotations
 
 import asyncio
+import os
 from typing import Final, NamedTuple, cast
 
 from tarn_gateway.http.body import BodyReader, BodyTruncatedError, WholeBody
@@ -15,6 +16,7 @@ from tarn_gateway.http.context import Exchange, ServerContext, Spawn
 from tarn_gateway.http.discard import Discard
 from tarn_gateway.http.head import HeadError
 from tarn_gateway.http.last_head import LastHead
+from tarn_gateway.http.patience import Patience
 from tarn_gateway.http.request import Request
 from tarn_gateway.http.response import Response
 from tarn_gateway.http.response_writer import (
@@ -195,6 +197,20 @@ class Connection(asyncio.BufferedProtocol):
         self._pending += rest
         if len(self._pending) <= self._context.limits.header_bytes_max:
             self._resume()
+
+    def lend_socket(self) -> tuple[int, Patience] | None:
+        """Called when a thread is to receive the body."""
+        if self._secure or self._transport is None or self._transport.is_closing():
+            return None
+        found = self._transport.get_extra_info("socket")
+        if found is None:
+            return None
+        try:
+            descriptor = os.dup(found.fileno())
+        except OSError:  # no descriptor is free
+            return None
+        self._pause()
+        return descriptor, self._context.patience
 
     def _pause(self) -> None:
         if not self._paused and self._transport is not None and not self._transport.is_closing():

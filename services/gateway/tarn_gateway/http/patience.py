@@ -1,4 +1,4 @@
-"""Short waits of threads for clients that take a file quickly.
+"""Short waits of threads for clients that take a file, or send a body, quickly.
 
 A thread sends a file until the socket is full. To wait in the event loop costs two changes of threads, some 0.1 ms, in
 which a fast client has emptied the socket: it took a fifth of the time of a large answer. So the thread waits itself,
@@ -25,13 +25,16 @@ class Patience:
         self._permits = threading.Semaphore(waits_max)
         self._wait_ms = wait_ms
 
-    def wait(self, descriptor: int) -> bool:
-        """Waits until a socket takes more bytes, or its client has left; returns False if it did not in time."""
+    def wait(self, descriptor: int, *, for_input: bool = False) -> bool:
+        """Waits until a socket takes more bytes, or has some, or its client has left.
+
+        Returns False if none of that happened in time.
+        """
         if not self._permits.acquire(blocking=False):
             return False
         try:
             poll = select.poll()
-            poll.register(descriptor, select.POLLOUT)
+            poll.register(descriptor, select.POLLIN if for_input else select.POLLOUT)
             return bool(poll.poll(self._wait_ms))
         finally:
             self._permits.release()

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import contextlib
 import hashlib
 import hmac
+import socket
 import threading
 import tracemalloc
 import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -17,6 +21,7 @@ from awscrt import checksums as crt
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tarn.block.port import Append
 from tarn.objects.checksums import Algorithm, BodySums
 from tarn_gateway.bodies.checksums import NO_CLAIMS, BodyDigests
 from tarn_gateway.bodies.payload import (
@@ -28,6 +33,8 @@ from tarn_gateway.bodies.payload import (
 )
 from tarn_gateway.http import BodyReader, BodyTruncatedError, Headers, Request
 from tarn_gateway.http.chunked import EVENTS_MAX
+from tarn_gateway.http.patience import Patience
+from tarn_gateway.http.receiver import Receiver
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.signing.sigv4 import SignedRequest
 
@@ -229,6 +236,70 @@ async def test_a_failing_writer_ends_the_upload_although_a_thread_is_hashing() -
 
     with pytest.raises(OSError, match="disk full"):
         await open_payload(request, signed, KEY, PayloadPolicy()).pump(write)
+
+
+@pytest.mark.parametrize("claimed", ["right", "wrong"])
+@pytest.mark.parametrize("mode", ["hash", SIGNED])
+async def test_a_body_that_a_thread_receives_is_verified_like_any_other(
+    claimed: str, mode: str
+) -> None:
+    """aws-chunked stays with the event loop."""
+    body = bytes(range(256)) * 4096
+    upload = sent(mode, [body], [])
+    stated = upload.mode if claimed == "right" or mode != "hash" else "00" * 32
+    server, client = socket.socketpair()
+    server.setblocking(False)
+
+    def send() -> None:
+        with contextlib.suppress(OSError):  # nobody receives it
+            client.sendall(upload.body[100_000:])
+
+    sender = threading.Thread(target=send)
+    received = []
+
+    class SocketBody(PiecesBody):
+        @contextmanager
+        def by_thread(self) -> Iterator[Receiver | None]:
+            left = len(upload.body) - 100_000
+            held = memoryview(bytearray(10_000))
+            received.append(Receiver(server.fileno(), held, 0, left, Patience(1, 10_000)))
+            yield received[-1]
+
+    reader = SocketBody([upload.body[:100_000]], len(upload.body))
+    request = Request("PUT", b"/", b"", Headers(upload.headers.items()), reader)
+    signed = SignedRequest(
+        "A", SCOPE[:8], "us-east-1", "s3", STAMP, (), SEED, stated,
+        request=request, headers=request.headers,
+    )  # fmt: skip
+    written = bytearray()
+
+    async def write(part: memoryview) -> None:
+        written.extend(part)
+
+    async def thread(work: Callable[[Append, int], None]) -> None:
+        await asyncio.to_thread(work, written.extend, 1 << 20)
+
+    sender.start()
+    try:
+        pumped = open_payload(request, signed, KEY, PayloadPolicy()).pump(write, thread)
+        if mode == SIGNED:
+            with pytest.raises(S3Error, match="last chunk"):  # `PiecesBody` has no more
+                await pumped
+            assert not received
+        elif claimed == "right":
+            sums = await pumped
+            assert (bytes(written), sums.size) == (body, len(body))
+            assert sums.md5 == hashlib.md5(body).digest()
+        else:
+            with pytest.raises(S3Error) as caught:
+                await pumped
+            assert caught.value.code == "XAmzContentSHA256Mismatch"
+    finally:
+        server.close()
+        with contextlib.suppress(OSError):
+            client.shutdown(socket.SHUT_RDWR)
+        sender.join()
+        client.close()
 
 
 @pytest.mark.parametrize("writes_on", [True, False])

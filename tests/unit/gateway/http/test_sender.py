@@ -290,3 +290,68 @@ async def test_a_file_arrives_whole_though_the_kernel_takes_it_in_any_pieces(
         client = await stage.connect()
         assert (await client.ask(wire.get())).body == body[7:-2]
     assert next(turns) > 40
+
+
+# --- the beginning of a file
+
+
+def of_file(path: Path, data: bytes) -> Callable[[Request], Any]:
+    path.write_bytes(data)
+
+    async def handler(_: Request) -> Response:
+        return Response(200, [], FileSlice(path.open("rb"), 0, len(data)))
+
+    return handler
+
+
+@pytest.mark.parametrize("taken", ["nothing", "10", "head", "head + 5"])
+async def test_what_the_socket_does_not_take_of_the_beginning_follows(
+    taken: str,
+    serving: Serving,
+    wire: Wire,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    data, write = bytes(range(256)) * 4096, os.writev
+
+    def writev(descriptor: int, buffers: list[bytes]) -> int:
+        head = len(buffers[0])
+        count = {"nothing": 0, "10": 10, "head": head, "head + 5": head + 5}[taken]
+        if not count:
+            raise BlockingIOError
+        return write(descriptor, [b"".join(buffers)[:count]])
+
+    monkeypatch.setattr(os, "writev", writev)
+    async with serving(of_file(tmp_path / "f", data)) as stage:
+        client = await stage.connect()
+        for _ in range(2):
+            assert (await client.ask(wire.get())).body == data
+
+
+@pytest.mark.parametrize("resident", [True, False])
+async def test_only_a_file_in_the_page_cache_is_sent_without_a_thread(
+    resident: bool,
+    serving: Serving,
+    wire: Wire,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The event loop never waits for a disk."""
+    data, threads = bytes(range(256)) * 800, []
+    sendfile = os.sendfile
+
+    def counted(*given: Any) -> int:
+        threads.append(threading.current_thread())
+        return sendfile(*given)
+
+    def cold(*_: Any) -> int:
+        raise BlockingIOError
+
+    monkeypatch.setattr(os, "sendfile", counted)
+    if not resident:
+        monkeypatch.setattr(os, "preadv", cold)
+    async with serving(of_file(tmp_path / "f", data)) as stage:
+        client = await stage.connect()
+        assert (await client.ask(wire.get())).body == data
+    assert bool(threads) is not resident
+    assert threading.current_thread() not in threads

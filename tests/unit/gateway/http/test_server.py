@@ -183,6 +183,22 @@ async def test_tls_carries_bodies_both_ways(
         assert (await client.ask(wire.chunked([data[:1000], data[1000:]]))).body == data
 
 
+async def test_no_thread_receives_what_is_encrypted(
+    tls: tuple[ssl.SSLContext, ssl.SSLContext], serving: Serving, wire: Wire
+) -> None:
+    async def handler(request: Request) -> Response:
+        body = bytearray()
+        while piece := await request.body.read():
+            with request.body.by_thread() as receiver:
+                assert receiver is None
+            body += piece
+        return Response(200, [], bytes(body))
+
+    async with serving(handler, tls=tls) as stage:
+        client = await stage.connect()
+        assert (await client.ask(wire.put(bytes(2_000_000)))).body == bytes(2_000_000)
+
+
 async def test_an_early_refusal_over_tls_reaches_the_client(
     tls: tuple[ssl.SSLContext, ssl.SSLContext], serving: Serving, wire: Wire
 ) -> None:
