@@ -98,6 +98,8 @@ class Transaction:
         self._plains: list[int | bytes] = []
         self._registers: list[int | bytes] = []
         self._companions: list[tuple[int, bytes, bytes]] = []
+        # Read since the last change of a register.
+        self._read: dict[tuple[str, bytes], Predicate | None] = {}
 
     def set_rows(
         self, partition: Partition, rows: Sequence[Row], companions: Sequence[Row] = ()
@@ -108,10 +110,23 @@ class Transaction:
             for key, value in rows:
                 self._plains += (number, key, value)
         else:
+            self._read.clear()
             for key, value in rows:
                 self._registers += (number, key, value, self._versions.take())
         if companions:
             self._accompany(number, companions)
+
+    def version_of(self, partition: Partition, key: bytes) -> Predicate | None:
+        """Returns the version of a register row, with the changes of this transaction so far; None if it is absent."""
+        name = partition.name, key
+        if name not in self._read:
+            if self._registers:
+                self.flush()
+            current = self._connection.execute(
+                sql.GET_VERSION, (self._partitions.find(partition), key)
+            ).fetchall()
+            self._read[name] = Predicate(current[0][0]) if current else None
+        return self._read[name]
 
     def set_if(
         self,
@@ -199,7 +214,8 @@ class Transaction:
         return int(count)
 
     def flush(self) -> None:
-        """Sends the collected rows to sqlite. Must be called before COMMIT."""
+        """Sends the collected rows to sqlite. Must be called before COMMIT, and before any other change."""
+        self._read.clear()
         if self._plains:
             self._put(sql.STATEMENTS[PartitionKind.PLAIN], self._plains)
         if self._registers:

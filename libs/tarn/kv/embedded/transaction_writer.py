@@ -53,12 +53,17 @@ class EmbeddedLimits:
 
 
 class Ticket:
-    """A queued write and its answer. The thread fills in the answer before the loop reads it."""
+    """A queued write and its answer. The thread fills in the answer before the loop reads it.
 
-    __slots__ = ("action", "error", "future", "result", "size_bytes")
+    Attributes:
+        began: when it was queued, if it is measured; 0: it is not.
+    """
+
+    __slots__ = ("action", "began", "error", "future", "result", "size_bytes")
 
     def __init__(self, action: Action[object], future: asyncio.Future[Any]) -> None:
         self.action = action
+        self.began = 0.0
         self.future = future
         self.size_bytes = action.size_bytes
         self.result: object = None

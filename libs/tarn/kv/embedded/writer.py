@@ -17,6 +17,7 @@ from tarn.kv.embedded.actions import Action
 from tarn.kv.embedded.database import Database
 from tarn.kv.embedded.transaction_writer import EmbeddedLimits, Ticket, TransactionWriter
 from tarn.kv.limits import closed_error
+from tarn.telemetry.calls import COUNTED_TOGETHER, CallMeter
 from tarn.telemetry.meters import Histogram
 
 __all__ = ["Writer"]
@@ -29,6 +30,7 @@ class Writer:
 
     Attributes:
         sizes: gets the number of writes of each transaction; None: nothing does.
+        sets: measures the writes that are to be measured here.
 
     Args:
         database: its writer connection and lock are given to the `TransactionWriter`.
@@ -42,6 +44,7 @@ class Writer:
         self._queued_bytes = 0
         self._closing = False
         self.sizes: Histogram | None = None
+        self.sets: CallMeter | None = None
         self._exited = asyncio.Event()
         self._ticks: SimpleQueue[list[Ticket] | None] = SimpleQueue()
         self._batch = TickBatch[Ticket](self._ticks.put)
@@ -57,8 +60,12 @@ class Writer:
         """Whether a failed transaction may still take effect. While it is true, no read may settle it."""
         return self._transaction_writer.unsettled
 
-    def submit(self, action: Action[ResultT]) -> asyncio.Future[ResultT]:
+    def submit(
+        self, action: Action[ResultT], *, is_measured: bool = False
+    ) -> asyncio.Future[ResultT]:
         """Queues a write. The future returns when the write is durable, or raises why it is not.
+
+        `is_measured`: by `sets`, if it is not refused here.
 
         Raises:
             TarnError: EXHAUSTED (OVERLOADED): the queue is full. UNAVAILABLE: the store is closed.
@@ -72,6 +79,9 @@ class Writer:
             text = f"writes of {self._queued_bytes} bytes are already waiting; try again later"
             raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
         self._queued_bytes = queued_bytes
+        if is_measured and self.sets is not None:
+            self.sets.begun += 1
+            ticket.began = self.sets.now()
         self._batch.add(ticket)
         return future
 
@@ -87,8 +97,14 @@ class Writer:
     def _answer(self, tickets: list[Ticket]) -> None:
         if self.sizes is not None and tickets:
             self.sizes.record(len(tickets))
+        sets = self.sets
+        now = 0.0 if sets is None else sets.now()
         for ticket in tickets:
             self._queued_bytes -= ticket.size_bytes
+            if sets is not None and ticket.began:
+                sets.ended.append(now - ticket.began)
+                if ticket.error is not None:
+                    sets.fail(ticket.error)
             future = ticket.future
             if future.done():
                 continue  # its task was cancelled; the write stays
@@ -96,6 +112,8 @@ class Writer:
                 future.set_result(ticket.result)
             else:
                 future.set_exception(ticket.error)
+        if sets is not None and len(sets.ended) >= COUNTED_TOGETHER:
+            sets.duration.count_waiting()
 
     def _exit(self) -> None:
         self._closing = True  # also when the thread has failed
