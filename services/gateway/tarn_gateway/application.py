@@ -97,6 +97,7 @@ class GatewayApplication:
             bounds=bounds,
             region=settings.region,
             own_token=calls.proof,
+            kept_token=calls.kept_proof,
             bucket_mode=settings.bucket_mode,
             documents=DocumentReader(bounds.document_memory_bytes),
         )

@@ -100,27 +100,29 @@ class LocalBlockStore:
 
     async def put(self, key: BlockKey, body: bytes | bytearray | memoryview) -> None:
         """See `BlockStore.put`."""
-        meter = self._puts
+        meter, path = self._puts, key.path
         size = body.nbytes if isinstance(body, memoryview) else len(body)
         if meter is None:
             await self._put(key, body, size)
             return
-        if TRACEPARENT.get():
+        ns = self._namespaces.known(key.namespace)
+        if (
+            ns is None
+            or type(body) is not bytes
+            or not self._intake.is_small(path, size)
+            or TRACEPARENT.get()
+        ):
             with meter.call():
                 await self._put(key, body, size)
         else:
-            # Every small object comes here: measured without a coroutine of its own.
+            # Every small object comes here: as `_put`, without coroutines and blocks of its own.
             meter.begun += 1
             began = meter.now()
             try:
-                ns = self._namespaces.known(key.namespace)
-                if ns is not None and type(body) is bytes and self._intake.is_small(key.path, size):
-                    check_path(key.path)
-                    with self._guard:
-                        if not await self._intake.begin_keep(ns, key, body):
-                            raise BlockExistsError(key)
-                else:
-                    await self._put(key, body, size)
+                check_path(path)
+                with self._guard:
+                    if not await self._intake.begin_keep(ns, key, body):
+                        raise BlockExistsError(key)
             except BaseException as error:
                 meter.end_failed(began, error)
                 raise

@@ -126,7 +126,7 @@ class EmbeddedKv:
 
     def measure_sets(self, meter: CallMeter) -> None:
         """See `tarn.kv.metered.MeasuresSets`."""
-        self._sets = self._writer.sets = meter
+        self._sets = meter
 
     def measure_batches(self, sizes: Histogram) -> None:
         """See `tarn.kv.metered.MeasuresBatches`."""
@@ -252,23 +252,19 @@ class EmbeddedKv:
         self, partition: Partition, group: Group, beside: RowName
     ) -> Awaitable[Predicate | None]:
         """See `SetsBeside.set_beside`. The metrics have it as a `set_many`."""
-        if self._sets is not None and TRACEPARENT.get():
-            return self._traced_set(self._sets, partition, group, beside)
-        return self._begin_set(partition, group, beside, is_measured=self._sets is not None)
-
-    async def _traced_set(
-        self, meter: CallMeter, partition: Partition, group: Group, beside: RowName
-    ) -> Predicate | None:
-        with meter.call():
-            return await self._begin_set(partition, group, beside, is_measured=False)
-
-    def _begin_set(
-        self, partition: Partition, group: Group, beside: RowName, *, is_measured: bool
-    ) -> asyncio.Future[Predicate | None]:
         check_register(beside[0], "set_beside")
         self._check_writable(partition)
         action = SetBeside(partition, group, check_group(group), beside)
-        return self._writer.submit(action, is_measured=is_measured)
+        meter = self._sets
+        if meter is None:
+            return self._writer.submit(action)
+        if TRACEPARENT.get():
+            return self._traced_set(meter, action)
+        return self._writer.submit(action, meter)
+
+    async def _traced_set(self, meter: CallMeter, action: SetBeside) -> Predicate | None:
+        with meter.call():
+            return await self._writer.submit(action)
 
     async def set_if(
         self,

@@ -29,6 +29,7 @@ from tarn.kv.embedded.database import Database
 from tarn.kv.embedded.partitions import PartitionIds
 from tarn.kv.embedded.transaction import Places, Transaction, Versions
 from tarn.kv.port import OutcomeUnknownError
+from tarn.telemetry.calls import CallMeter
 
 __all__ = ["TransactionWriter", "EmbeddedLimits", "Ticket"]
 
@@ -56,13 +57,17 @@ class Ticket:
     """A queued write and its answer. The thread fills in the answer before the loop reads it.
 
     Attributes:
-        began: when it was queued, if it is measured; 0: it is not.
+        meter: measures it; None: nothing does.
+        began: when it was queued, by the clock of `meter`.
     """
 
-    __slots__ = ("action", "began", "error", "future", "result", "size_bytes")
+    __slots__ = ("action", "began", "error", "future", "meter", "result", "size_bytes")
 
-    def __init__(self, action: Action[object], future: asyncio.Future[Any]) -> None:
+    def __init__(
+        self, action: Action[object], future: asyncio.Future[Any], meter: CallMeter | None = None
+    ) -> None:
         self.action = action
+        self.meter = meter
         self.began = 0.0
         self.future = future
         self.size_bytes = action.size_bytes

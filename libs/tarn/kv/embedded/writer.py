@@ -30,7 +30,6 @@ class Writer:
 
     Attributes:
         sizes: gets the number of writes of each transaction; None: nothing does.
-        sets: measures the writes that are to be measured here.
 
     Args:
         database: its writer connection and lock are given to the `TransactionWriter`.
@@ -44,7 +43,6 @@ class Writer:
         self._queued_bytes = 0
         self._closing = False
         self.sizes: Histogram | None = None
-        self.sets: CallMeter | None = None
         self._exited = asyncio.Event()
         self._ticks: SimpleQueue[list[Ticket] | None] = SimpleQueue()
         self._batch = TickBatch[Ticket](self._ticks.put)
@@ -61,11 +59,11 @@ class Writer:
         return self._transaction_writer.unsettled
 
     def submit(
-        self, action: Action[ResultT], *, is_measured: bool = False
+        self, action: Action[ResultT], meter: CallMeter | None = None
     ) -> asyncio.Future[ResultT]:
         """Queues a write. The future returns when the write is durable, or raises why it is not.
 
-        `is_measured`: by `sets`, if it is not refused here.
+        `meter`: measures it, unless it is refused here.
 
         Raises:
             TarnError: EXHAUSTED (OVERLOADED): the queue is full. UNAVAILABLE: the store is closed.
@@ -73,15 +71,15 @@ class Writer:
         if self._closing:
             raise closed_error()
         future: asyncio.Future[ResultT] = self._loop.create_future()
-        ticket = Ticket(action, future)
+        ticket = Ticket(action, future, meter)
         queued_bytes = self._queued_bytes + ticket.size_bytes
         if queued_bytes > self._limits.queue_bytes_max and self._queued_bytes:
             text = f"writes of {self._queued_bytes} bytes are already waiting; try again later"
             raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
         self._queued_bytes = queued_bytes
-        if is_measured and self.sets is not None:
-            self.sets.begun += 1
-            ticket.began = self.sets.now()
+        if meter is not None:
+            meter.begun += 1
+            ticket.began = meter.now()
         self._batch.add(ticket)
         return future
 
@@ -97,23 +95,23 @@ class Writer:
     def _answer(self, tickets: list[Ticket]) -> None:
         if self.sizes is not None and tickets:
             self.sizes.record(len(tickets))
-        sets = self.sets
-        now = 0.0 if sets is None else sets.now()
+        now = 0.0
         for ticket in tickets:
             self._queued_bytes -= ticket.size_bytes
-            if sets is not None and ticket.began:
-                sets.ended.append(now - ticket.began)
+            meter, future = ticket.meter, ticket.future
+            if meter is not None:
+                now = now or meter.now()
+                meter.ended.append(now - ticket.began)
                 if ticket.error is not None:
-                    sets.fail(ticket.error)
-            future = ticket.future
+                    meter.fail(ticket.error)
+                if len(meter.ended) >= COUNTED_TOGETHER:
+                    meter.duration.count_waiting()
             if future.done():
                 continue  # its task was cancelled; the write stays
             if ticket.error is None:
                 future.set_result(ticket.result)
             else:
                 future.set_exception(ticket.error)
-        if sets is not None and len(sets.ended) >= COUNTED_TOGETHER:
-            sets.duration.count_waiting()
 
     def _exit(self) -> None:
         self._closing = True  # also when the thread has failed

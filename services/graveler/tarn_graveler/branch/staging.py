@@ -84,18 +84,20 @@ class Staging:
         """
         self._age.check(packed, written=False)
         handle = BranchHandle(self._branches, name)
-        branch = handle.cached()
-        if branch is None:
+        kept = self._branches.kept(name)
+        if kept is None:
             branch = await handle.fresh(written=False)
+            kept = self._branches.kept(name)
+        else:
+            branch = kept[0]
         key, private, event = path_key(path), self._private, self._events.put(origin)
         for attempt in range(TRIES):
             before = None if private is None else private.address_at(branch.staging, path)
             group = Group(key, ((key, packed),), event.companions(path, packed))
-            kept = self._branches.kept(name, branch) if self._set_beside is not None else None
             is_current = False
             try:
-                if self._set_beside is not None and kept is not None:
-                    token, record, version = kept
+                if self._set_beside is not None and kept is not None and kept[0] is branch:
+                    _, token, record, version = kept
                     is_current = await self._set_beside(token, group, record) == version
                 else:
                     token = self._branches.staging_partition(name, branch)
@@ -107,12 +109,17 @@ class Staging:
             if fresh.takes_writes_as(branch):
                 self._age.check(packed, written=True)
                 event.check_age()
-                self._count(name, branch, len(key) + len(packed))
+                self._branches.events.wrote(
+                    name.repository.repository_id,
+                    name.branch_id,
+                    branch.staging.token_id,
+                    len(key) + len(packed),
+                )
                 if private is not None:
                     born = _born(packed, attempt, is_new=is_new)
                     private.acknowledged(name, branch.staging, path, before, born)
                 return
-            branch = fresh
+            branch, kept = fresh, self._branches.kept(name)
         raise OutcomeUnknownError(
             f"{path}: branch {name.branch_id} was sealed {TRIES} times during the write; "
             "repeat the write"

@@ -88,10 +88,10 @@ class EntryHandler:
             return await self._delete_if(request, permit, name)
         size_bytes, operation_id = check_entry(entry)
         require_features(self._features, entry)
-        condition = UNCONDITIONAL
+        condition, is_conditional = UNCONDITIONAL, False
         if request.HasField("condition"):
             condition = write_condition(request.condition)
-        is_conditional = bool(condition)
+            is_conditional = bool(condition)
         if is_conditional != bool(operation_id):
             # Without a condition, a row that names an upload would pass for its completion.
             text = "names a conditional write or an upload; exactly the entries of these do"

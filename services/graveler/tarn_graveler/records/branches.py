@@ -136,6 +136,10 @@ class BranchChange:
 _Outcome = TypeVar("_Outcome", bound="BranchChange | BranchVersion | None")
 
 
+KeptBranch = tuple[Branch, Partition, RowName, Predicate]
+"""A cached record, the partition of its staging token, the row of the record, and the version of that row."""
+
+
 @dataclass(slots=True)
 class _Known:
     """A cached branch: its newest record, the record's bytes, and the time of the last read.
@@ -249,14 +253,13 @@ class Branches:
             return self._rows(name, known)[1]
         return self._repositories.keys_of(name.repository).token(name.branch_id, branch.staging)
 
-    def kept(self, name: BranchName, branch: Branch) -> tuple[Partition, RowName, Predicate] | None:
-        """Returns the partition of the staging token of a record, the record's row, and the version of that row; None
-        if this process does not know the version any more."""
+    def kept(self, name: BranchName) -> KeptBranch | None:
+        """Returns the record, as `cached`, its version and where its rows are."""
         known = self._known.get((name.repository.instance_uid, name.branch_id))
-        if known is None or known.branch is not branch:
+        if known is None or self._clock.monotonic() - known.read_at >= _CACHE_SECONDS:
             return None
         record, token = known.rows or self._rows(name, known)
-        return token, record, known.predicate
+        return known.branch, token, record, known.predicate
 
     def _rows(self, name: BranchName, known: _Known) -> tuple[RowName, Partition]:
         """Returns `_Known.rows`."""
