@@ -19,7 +19,7 @@ import os
 import sqlite3
 import threading
 from collections import deque
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -262,9 +262,12 @@ class GroupWriter:
             if all(isinstance(request, _Link) for request in batch):
                 self._place(writer, batch, outcomes)  # nothing to write in sqlite
                 return outcomes
+            rows = self._rows(batch)
+            if len(rows) == len(batch) and writer.insert_alone([*rows.values()]):
+                return [1] * len(batch)
             writer.begin()
             self._change(writer, batch, outcomes)
-            self._insert(writer, batch, outcomes)
+            self._insert(writer, rows, outcomes)
             self._place(writer, batch, outcomes)
             writer.commit()
         except (sqlite3.Error, OSError) as error:
@@ -290,18 +293,20 @@ class GroupWriter:
                 except TarnError as error:
                     outcomes[at] = error
 
-    def _insert(
-        self, writer: SmallWriter, batch: Sequence[_Request], outcomes: list[_Outcome]
-    ) -> None:
+    def _rows(self, batch: Sequence[_Request]) -> dict[int, Row]:
+        """Returns the rows of the small bodies whose path no large block has, by their positions in the batch."""
         now_us = self._clock.now_us()
-        rows: list[Row] = []
-        places: list[int] = []
-        for at, request in enumerate(batch):
-            if isinstance(request, _Insert) and not self._tree.exists(request.file):
-                rows.append((request.namespace, request.path, now_us, request.body))
-                places.append(at)
-        taken = writer.insert(rows)
-        for position, at in enumerate(places):
+        return {
+            at: (request.namespace, request.path, now_us, request.body)
+            for at, request in enumerate(batch)
+            if isinstance(request, _Insert) and not self._tree.exists(request.file)
+        }
+
+    def _insert(
+        self, writer: SmallWriter, rows: Mapping[int, Row], outcomes: list[_Outcome]
+    ) -> None:
+        taken = writer.insert([*rows.values()])
+        for position, at in enumerate(rows):
             outcomes[at] = 0 if position in taken else 1
 
     def _place(

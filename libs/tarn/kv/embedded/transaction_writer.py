@@ -27,7 +27,7 @@ from tarn.kv.embedded import failures, sql
 from tarn.kv.embedded.actions import Action
 from tarn.kv.embedded.database import Database
 from tarn.kv.embedded.partitions import PartitionIds
-from tarn.kv.embedded.transaction import Places, Transaction, Versions
+from tarn.kv.embedded.transaction import KnownVersions, Places, Transaction, Versions
 from tarn.kv.port import OutcomeUnknownError
 from tarn.telemetry.calls import CallMeter
 
@@ -104,6 +104,7 @@ class TransactionWriter:
         self._partitions = PartitionIds(database.writer)
         self._versions = Versions(database.opening)
         self._places = Places(database.writer)
+        self._known = KnownVersions()
         self._log_path = Path(f"{database.path}-wal")
         self._log_bytes_bound = limits.log_bytes_max
         self._unchecked_bytes = 0
@@ -157,7 +158,11 @@ class TransactionWriter:
                     self._fence()
                 self._connection.execute(sql.BEGIN_WRITE)
                 transaction = Transaction(
-                    self._connection, self._partitions, self._versions, self._places
+                    self._connection,
+                    self._partitions,
+                    self._versions,
+                    self._places,
+                    self._known,
                 )
                 for ticket in batch:
                     try:
@@ -198,6 +203,7 @@ class TransactionWriter:
     def _roll_back(self) -> None:
         self._partitions.forget()
         self._places.forget()
+        self._known.forget()
         if self._connection.in_transaction:
             with suppress(sqlite3.Error):  # if this fails, the next BEGIN fails and reports it
                 self._connection.execute("ROLLBACK")
