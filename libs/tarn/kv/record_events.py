@@ -178,28 +178,28 @@ class JournaledKv:
         """See `Kv.set_many`. Only the partitions of commits and reflogs have records that are written so."""
         place, root = _place_and_root(self._installation_id, partition.name)
         if place is None:
-            self._count_objects(root, groups)
+            # Each write of an object comes here: loops, because a comprehension is a call.
+            size = 0
+            for group in groups:
+                for key, value in group.companions:
+                    size += len(key) + len(value)
+            if size:
+                self._count(root, size)
         elif self._features.allows(Feature.JOURNAL):
             return self._set_groups(partition, place, groups)
         return self._kv.set_many(partition, groups)
-
-    def _count_objects(self, root: str, groups: Sequence[Group]) -> None:
-        """Counts the events of objects. Each write of one comes here: loops, because a comprehension is a call."""
-        size = 0
-        for group in groups:
-            for key, value in group.companions:
-                size += len(key) + len(value)
-        if size:
-            self._count(root, size)
 
     def _set_object_beside(
         self, partition: Partition, group: Group, beside: RowName
     ) -> Awaitable[Predicate | None]:
         """See `SetsBeside.set_beside`: the write of an object. No record is written so."""
-        if group.companions:
+        if companions := group.companions:
             place, root = _place_and_root(self._installation_id, partition.name)
             assert place is None, "records are written by set_many"
-            self._count_objects(root, (group,))
+            size = 0
+            for key, value in companions:
+                size += len(key) + len(value)
+            self._count(root, size)
         return self._set_beside(partition, group, beside)
 
     async def _set_groups(
