@@ -10,6 +10,7 @@ import pytest
 from tarn.kv.embedded import open_embedded
 from tarn.testing.contract.kv_contract import (
     AtOnceContract,
+    BesideContract,
     KvContract,
     Opener,
     SharedKvContract,
@@ -17,7 +18,9 @@ from tarn.testing.contract.kv_contract import (
 )
 
 
-class TestEmbeddedKv(KvContract, SharedKvContract, TogetherContract, AtOnceContract):
+class TestEmbeddedKv(
+    KvContract, SharedKvContract, TogetherContract, AtOnceContract, BesideContract
+):
     @pytest.fixture
     def opener(self, tmp_path: Path) -> Opener:
         return functools.partial(open_embedded, tmp_path / "kv.db")

@@ -28,12 +28,13 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 from operator import attrgetter
-from typing import Any
+from typing import Any, Final
 
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.core.value import hot_value
 
 __all__ = [
+    "ADDRESS_AT",
     "Checksum",
     "ENTRY_BYTES_MAX",
     "Entry",
@@ -69,6 +70,8 @@ VERSION = 1
 FLAG_TOMBSTONE = 1
 FLAG_EXTERNAL = 2
 HEAD_BYTES = 66
+ADDRESS_AT: Final = slice(18, 34)
+"""Where the address is in a packed entry, also in one that has no block; see `address_of`."""
 ENTRY_BYTES_MAX = 12 * 1024
 """Bound of a packed entry that a client may store, so that a page of a thousand entries fits a message."""
 METADATA_BYTES_MAX = 2048
@@ -414,7 +417,7 @@ def address_of(packed: bytes) -> bytes | None:
 
     That is: a tombstone, an external address, or zeros, which no block can have.
     """
-    address = packed[18:34]
+    address = packed[ADDRESS_AT]
     if packed[1] & (FLAG_TOMBSTONE | FLAG_EXTERNAL) or address == _ZERO:
         return None
     return address

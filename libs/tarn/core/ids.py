@@ -141,6 +141,8 @@ def parse_path(value: str) -> str:
         TarnError: INVALID. Reason KEY_TOO_LONG: the path is too long. INVALID_ARGUMENT: it is empty, or holds
             lone surrogates (bytes that were not UTF-8).
     """
+    if value.isascii() and 0 < len(value) <= PATH_BYTES_MAX:  # nearly always
+        return value
     try:
         size = len(value.encode())
     except UnicodeEncodeError:

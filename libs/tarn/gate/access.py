@@ -158,14 +158,19 @@ class Access:
         Raises:
             TarnError: INVALID: auth does not know the service yet. Also the transport's errors.
         """
-        if (found := self._by_service.get(service)) is not None:
-            return found.caller_token
+        if kept := self.kept_service_token(service):
+            return kept
 
         async def ask() -> tuple[Grant, int]:
             answer = await self._auth.authorize_service(call, service)
             return answer, answer.ttl_ms
 
         return (await self._by_service.load(call, service, ask)).caller_token
+
+    def kept_service_token(self, service: Service) -> str:
+        """Returns the token of a service if it is known already; empty: it is not."""
+        found = self._by_service.get(service)
+        return "" if found is None else found.caller_token
 
     def forget_service_token(self, service: Service) -> None:
         """Asks auth for the next token of a service."""

@@ -25,6 +25,10 @@ class ServiceTokens(Protocol):
         """Returns a caller token of this process as a service."""
         ...
 
+    def kept_service_token(self, service: Service) -> str:
+        """Returns the token if it is known already; empty: it is not."""
+        ...
+
     def forget_service_token(self, service: Service) -> None:
         """Asks auth for the next token."""
         ...
@@ -71,6 +75,10 @@ class ServiceCalls:
             if error.kind is Kind.INVALID:  # an auth of an earlier version
                 return ""
             raise
+
+    def kept_proof(self) -> str:
+        """Returns what `proof` would, if that is known already; empty: it is not."""
+        return self._tokens.kept_service_token(self._service)
 
     def failed(self, error: TarnError) -> None:
         """Drops the token if it was refused: auth has another secret now."""

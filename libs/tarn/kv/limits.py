@@ -44,15 +44,16 @@ def check_row(key: bytes, value: bytes) -> int:
         TarnError: INVALID: the key or the value is not `bytes`, or is longer than the port allows, or the key is that
             of a companion.
     """
-    _check_key(key)
+    if not isinstance(key, bytes) or (key_bytes := len(key)) > KEY_BYTES_MAX:
+        _check_key(key)  # raises
     if key.startswith(COMPANION_KEYS):
         raise _invalid(f"key {key!r} is kept for companions")
     if not isinstance(value, bytes):
         raise _invalid(f"value of key {key!r} must be bytes, not {type(value).__name__}")
-    if len(value) > VALUE_BYTES_MAX:
-        text = f"value of {len(value)} bytes is longer than {VALUE_BYTES_MAX}"
-        raise _invalid(f"{text} (key {key!r})", size_bytes=str(len(value)))
-    return len(key) + len(value)
+    if (value_bytes := len(value)) > VALUE_BYTES_MAX:
+        text = f"value of {value_bytes} bytes is longer than {VALUE_BYTES_MAX}"
+        raise _invalid(f"{text} (key {key!r})", size_bytes=str(value_bytes))
+    return key_bytes + value_bytes
 
 
 def check_keys(keys: Sequence[bytes]) -> None:
@@ -103,7 +104,9 @@ def check_group(group: Group) -> int:
     `check_companions`, and for an empty group."""
     if not group.rows:
         raise _invalid(f"group of anchor {group.anchor!r} has no rows")
-    size_bytes = sum([check_row(key, value) for key, value in group.rows])
+    size_bytes = 0
+    for key, value in group.rows:  # mostly one: a comprehension would be a call more
+        size_bytes += check_row(key, value)
     return size_bytes + check_companions(group.companions) if group.companions else size_bytes
 
 

@@ -34,6 +34,7 @@ from tarn.kv.port import (
     ReadsTogether,
     Row,
     RowFilter,
+    SetsBeside,
     SiftedPage,
     Versioned,
 )
@@ -41,7 +42,7 @@ from tarn.telemetry.calls import CallMeter
 from tarn.telemetry.meters import Histogram, Meters
 from tarn.telemetry.tracing import TRACEPARENT
 
-__all__ = ["MeasuresBatches", "MeasuresReads", "MeteredKv"]
+__all__ = ["MeasuresBatches", "MeasuresReads", "MeasuresSets", "MeteredKv"]
 
 
 @runtime_checkable
@@ -50,6 +51,14 @@ class MeasuresReads(Protocol):
 
     def measure_reads(self, meter: CallMeter) -> None:
         """Measures each of these calls from now on, as `with meter.call():` would."""
+
+
+@runtime_checkable
+class MeasuresSets(Protocol):
+    """A store that measures its `set_beside` by itself, as `set_many`."""
+
+    def measure_sets(self, meter: CallMeter) -> None:
+        """Measures each `set_beside` from now on, as `with meter.call():` would."""
 
 
 @runtime_checkable
@@ -83,6 +92,9 @@ class MeteredKv:
         if isinstance(kv, MeasuresBatches):
             kv.measure_batches(meters.histogram("kv.batch"))
         self._set_many = CallMeter("kv", "set_many", meters, clock)
+        if isinstance(kv, MeasuresSets) and isinstance(kv, SetsBeside):
+            kv.measure_sets(self._set_many)
+            self.set_beside = kv.set_beside
         self._set_if = CallMeter("kv", "set_if", meters, clock)
         self._delete_many = CallMeter("kv", "delete_many", meters, clock)
         self._delete_if = CallMeter("kv", "delete_if", meters, clock)

@@ -9,7 +9,7 @@ contract suite (`tarn.testing.contract.kv_contract`) checks that all of them do 
 from __future__ import annotations
 
 import enum
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Sequence
 from dataclasses import dataclass
 from typing import Final, NewType, Protocol, runtime_checkable
 
@@ -41,6 +41,7 @@ __all__ = [
     "ReadsTogether",
     "Row",
     "ScanKv",
+    "SetsBeside",
     "SiftedPage",
     "RowFilter",
     "RowName",
@@ -422,6 +423,29 @@ class ReadsAtOnce(Protocol):
         Args:
             rows: 1 to `ROWS_AT_ONCE_MAX` - 1.
             beside: the further row.
+        """
+        ...
+
+
+@runtime_checkable
+class SetsBeside(Protocol):
+    """A store that tells of another row what it was when a write was applied, in the same atomic step."""
+
+    def set_beside(
+        self, partition: Partition, group: Group, beside: RowName
+    ) -> Awaitable[Predicate | None]:
+        """Writes a group as `Kv.set_many` does, and returns the version of a register row, None if it is absent.
+
+        The version is that of one moment of the step that applies the group: each other step, of whatever process,
+        comes before it or after it as a whole. So whoever changes that version later finds the rows of the group.
+
+        Args:
+            partition: of the group.
+            group: rows and companions.
+            beside: another row, of a register partition.
+
+        Raises:
+            TarnError: the error of the group, as `Kv.set_many` returns it.
         """
         ...
 

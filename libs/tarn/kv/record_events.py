@@ -8,7 +8,7 @@ Reads, and writes of rows that are no records, go to the store as if it were not
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from contextvars import ContextVar, Token
 from dataclasses import dataclass, replace
@@ -32,6 +32,8 @@ from tarn.kv.port import (
     ReadsAtOnce,
     ReadsTogether,
     Row,
+    RowName,
+    SetsBeside,
 )
 from tarn.kv.record_kinds import Place, RecordKind, kind_of, place_of, root_of
 from tarn.kv.records import decode_branch, is_pending_branch
@@ -166,6 +168,9 @@ class JournaledKv:
         if isinstance(kv, ReadsAtOnce):
             self.get_at_once = kv.get_at_once
             self.get_at_once_beside = kv.get_at_once_beside
+        if isinstance(kv, SetsBeside):
+            self._set_beside = kv.set_beside
+            self.set_beside = self._set_object_beside
 
     def set_many(
         self, partition: Partition, groups: Sequence[Group]
@@ -183,6 +188,19 @@ class JournaledKv:
         elif self._features.allows(Feature.JOURNAL):
             return self._set_groups(partition, place, groups)
         return self._kv.set_many(partition, groups)
+
+    def _set_object_beside(
+        self, partition: Partition, group: Group, beside: RowName
+    ) -> Awaitable[Predicate | None]:
+        """See `SetsBeside.set_beside`: the write of an object. No record is written so."""
+        if companions := group.companions:
+            place, root = _place_and_root(self._installation_id, partition.name)
+            assert place is None, "records are written by set_many"
+            size = 0
+            for key, value in companions:
+                size += len(key) + len(value)
+            self._count(root, size)
+        return self._set_beside(partition, group, beside)
 
     async def _set_groups(
         self, partition: Partition, place: Place, groups: Sequence[Group]

@@ -71,6 +71,7 @@ class ObjectBackend:
 
     Attributes:
         own_token: returns the caller token of this front as a service, which proves that it made an address.
+        kept_token: the same if it is known already; empty: it is not.
         locks: locks of keys that are written conditionally.
         removals: blocks of refused writes that are being removed after the answers. The front drains them at its end.
     """
@@ -81,6 +82,7 @@ class ObjectBackend:
     clock: Clock
     ids: IdSource
     own_token: Callable[[Call], Awaitable[str]]
+    kept_token: Callable[[], str] = str
     bounds: ObjectBounds = field(default_factory=ObjectBounds)
     locks: KeyLocks = field(default_factory=KeyLocks)
     removals: TaskSet = field(default_factory=TaskSet)
@@ -108,11 +110,9 @@ class ObjectBackend:
         Raises:
             TarnError: the errors of auth.
         """
-        call = self.call(caller, timeout_s)
-        proof = await self.own_token(call)
-        return Call(
-            call.request_id, call.caller_token, call.deadline, _NO_NAMES, proof, call.bucket
-        )
+        deadline = self.clock.monotonic() + (timeout_s or self.bounds.call_timeout_s)
+        proof = self.kept_token() or await self.own_token(self.call(caller, timeout_s))
+        return Call(caller.request_id, caller.caller_token, deadline, _NO_NAMES, proof, caller.view)
 
     def opening_call(self, caller: Caller, timeout_s: float = 0.0) -> Call:
         """Returns the context of calls before any byte of a body or a block is moved. Their time began with the

@@ -82,8 +82,8 @@ def refuse_external(entry: Entry) -> None:
         raise TarnError(Kind.UNIMPLEMENTED, Reason.NOT_IMPLEMENTED, text)
 
 
-async def receive(blocks: BlockStore, key: BlockKey, payload: IncomingBody, small: int) -> BodySums:
-    """Stores and verifies a request's body as a block.
+async def receive(blocks: BlockStore, key: BlockKey, payload: IncomingBody) -> BodySums:
+    """Stores and verifies a request's body as a block, piece by piece.
 
     If anything fails, including a wrong digest, no block exists: bodies are verified before they become
     visible.
@@ -92,16 +92,11 @@ async def receive(blocks: BlockStore, key: BlockKey, payload: IncomingBody, smal
         blocks: the block store.
         key: a new block.
         payload: the body.
-        small: maximum size of a body that is held in memory, bytes.
 
     Raises:
         TarnError: an error of the store.
         Exception: the errors of the body.
     """
-    if payload.size is not None and payload.size <= small:
-        body, sums = await payload.read_all(small)
-        await blocks.put(key, body)
-        return sums
     async with await blocks.open_write(key) as writer:
         sums = await payload.pump(writer.write, thread_of(writer))
         await writer.finish()

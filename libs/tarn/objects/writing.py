@@ -21,7 +21,6 @@ from tarn.core.object_tags import Tags
 from tarn.core.quota import is_quota_exceeded
 from tarn.objects.backend import Caller, ObjectBackend
 from tarn.objects.bodies import discard, receive
-from tarn.objects.checksums import BodySums
 from tarn.objects.headers import NO_HEADERS, StoredHeaders, entry_of
 from tarn.objects.incoming import IncomingBody
 from tarn.objects.repository_cache import CachedRepository
@@ -79,20 +78,24 @@ async def store_object(
     repository_id = repository.repository_id
     small = backend.bounds.small_body_bytes
     is_large = payload.size is None or payload.size > small
-    is_conditional = bool(condition)
+    is_conditional = condition is not UNCONDITIONAL and bool(condition)
     if is_large:
         await check_branch(backend, repository_id, branch, backend.opening_call(caller))
     address, mtime_us = backend.ids.uuid7(), backend.clock.now_us()
     key = BlockKey(repository.namespace, physical_path(address))
-
-    def made_of(sums: BodySums) -> Entry:
-        size, md5, checksums = sums.size, sums.md5, sums.checksums
-        return entry_of(headers, size, mtime_us, address, md5, lineage, operation, checksums, tags)
-
-    if is_conditional and not is_large:
+    body = b""
+    if is_large:
+        if is_conditional:
+            opening = backend.opening_call(caller)
+            await refuse_early(backend, repository_id, branch, path, condition, operation, opening)
+        sums = await receive(backend.blocks, key, payload)
+    else:
         # The body first: a slow client must not hold the lock.
         body, sums = await payload.read_all(small)
-        entry = made_of(sums)
+    entry = entry_of(
+        headers, sums.size, mtime_us, address, sums.md5, lineage, operation, sums.checksums, tags
+    )
+    if is_conditional and not is_large:
         async with backend.locks.hold((repository.instance_uid, branch, path)):
             call = backend.call(caller)
             await refuse_early(backend, repository_id, branch, path, condition, operation, call)
@@ -100,14 +103,10 @@ async def store_object(
             await stage(
                 backend, caller, repository, branch, path, entry, block=key, condition=condition
             )
-    else:
-        if is_conditional:
-            opening = backend.opening_call(caller)
-            await refuse_early(backend, repository_id, branch, path, condition, operation, opening)
-        entry = made_of(await receive(backend.blocks, key, payload, small))
-        await stage(
-            backend, caller, repository, branch, path, entry, block=key, condition=condition
-        )
+        return entry
+    if not is_large:
+        await backend.blocks.put(key, body)
+    await stage(backend, caller, repository, branch, path, entry, block=key, condition=condition)
     return entry
 
 

@@ -92,6 +92,7 @@ class ApiApplication:
             clock=clock,
             ids=ids,
             own_token=calls.proof,
+            kept_token=calls.kept_proof,
         )
         self._feeds = Feeds(graveler, clock, ids, settings.feeds)
         self._own_counts: RequestCounts | None = None

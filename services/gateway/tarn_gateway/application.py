@@ -78,7 +78,7 @@ class GatewayApplication:
         tracing: Tracing | None = None,
         audit: AuditLog | None = None,
     ) -> None:
-        meters = meters or Meters()
+        meters = self._meters = meters or Meters()
         self._settings, self._tls, self._listens, self._port = settings, tls, listens, 0
         bounds = settings.bounds
         repositories = RepositoryCache(graveler, clock)
@@ -97,6 +97,7 @@ class GatewayApplication:
             bounds=bounds,
             region=settings.region,
             own_token=calls.proof,
+            kept_token=calls.kept_proof,
             bucket_mode=settings.bucket_mode,
             documents=DocumentReader(bounds.document_memory_bytes),
         )
@@ -132,7 +133,6 @@ class GatewayApplication:
             observer=traces.end,
             on_head_error=head_refusal,
         )
-        self._meters = meters
 
     @property
     def port(self) -> int:

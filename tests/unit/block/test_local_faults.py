@@ -215,16 +215,22 @@ async def test_errors_of_the_database_tell_their_kind_and_code(
     assert (caught.value.kind, caught.value.metadata["sqlite"]) == (kind, name)
 
 
+@pytest.mark.parametrize("is_alone", [True, False])
 async def test_failed_commit_fails_its_batch_and_no_later_one(
-    store: LocalBlockStore, monkeypatch: pytest.MonkeyPatch
+    store: LocalBlockStore, monkeypatch: pytest.MonkeyPatch, is_alone: bool
 ) -> None:
+    """That of a statement that is a transaction, and that of a transaction of several."""
     await store.put(key(data_path(0)), b"x")
 
-    def fail(_: SmallWriter) -> None:
+    def fail(*_: object) -> None:
         raise sqlite3.OperationalError("disk I/O error")
 
     with monkeypatch.context() as patch:
-        patch.setattr(SmallWriter, "commit", fail)
+        if is_alone:
+            patch.setattr(SmallWriter, "_insert_group", fail)
+        else:
+            patch.setattr(SmallWriter, "insert_alone", lambda *_: False)
+            patch.setattr(SmallWriter, "commit", fail)
         with pytest.raises(TarnError, match="I/O") as caught:
             await store.put(key(data_path(1)), b"lost")
         assert caught.value.kind is Kind.UNAVAILABLE
@@ -241,7 +247,7 @@ async def test_defect_of_the_writer_thread_hangs_no_caller(
     monkeypatch.setattr(threading, "excepthook", lambda args: seen.append(args.exc_type))
     store = await open_local(tmp_path, clock=Clock())
     await store.put(key(data_path(0)), b"x")
-    monkeypatch.setattr("tarn.block.local.small.SmallWriter.begin", lambda _: 1 / 0)
+    monkeypatch.setattr(SmallWriter, "_insert_group", lambda *_: 1 / 0)
     async with asyncio.TaskGroup() as group:
         tasks = [group.create_task(_refused(store, number)) for number in range(1, 5)]
     assert [task.result() for task in tasks] == [Kind.UNAVAILABLE] * 4

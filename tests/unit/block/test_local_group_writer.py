@@ -3,7 +3,7 @@
 import asyncio
 import fcntl
 import os
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -11,7 +11,7 @@ import pytest
 from tests.support.clock import ManualClock
 
 from tarn.block.local import LocalBlockStore, group_writer, open_local
-from tarn.block.local.small import SmallWriter
+from tarn.block.local.small import Row, SmallWriter
 from tarn.block.port import BlockKey, BlockNotFoundError
 from tarn.core.errors import Kind, Reason, TarnError
 from tarn.testing.contract.block_samples import data_path
@@ -127,29 +127,33 @@ async def test_a_body_above_the_bound_passes_alone(
     assert await exists(store, 1)
 
 
+@pytest.mark.parametrize("count", [2, 3], ids=["one statement", "a transaction of statements"])
 async def test_a_running_write_is_finished_after_its_caller_has_gone(
-    store: LocalBlockStore, monkeypatch: pytest.MonkeyPatch
+    store: LocalBlockStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int
 ) -> None:
-    """Its bytes are counted until then; another write of its transaction is acknowledged and durable."""
+    """Its bytes are counted until then; the other writes of its transaction are acknowledged and durable."""
     loop = asyncio.get_running_loop()
     begun, goes_on = asyncio.Event(), asyncio.Event()
-    begin = SmallWriter.begin
+    insert = SmallWriter._insert_group
 
-    def slow(writer: SmallWriter) -> None:
+    def slow(writer: SmallWriter, group: Sequence[Row]) -> bool:
         loop.call_soon_threadsafe(begun.set)
         asyncio.run_coroutine_threadsafe(goes_on.wait(), loop).result(30)
-        begin(writer)
+        return insert(writer, group)
 
-    monkeypatch.setattr(SmallWriter, "begin", slow)
+    monkeypatch.setattr(SmallWriter, "_insert_group", slow)
     async with asyncio.timeout(30), asyncio.TaskGroup() as group:
-        tasks = [group.create_task(store.put(key(number), BODY)) for number in (1, 2)]
+        with locked_elsewhere(tmp_path):  # so that the thread takes all together
+            tasks = [
+                group.create_task(store.put(key(number), BODY)) for number in range(1, count + 1)
+            ]
+            await until_held(store, count)
         await begun.wait()
-        await until_held(store, 2)
         taken = len(store._group_writer._taken)
         await cancelled(tasks[:1])
-        assert held(store) == (2, 2 * len(BODY))
+        assert held(store) == (count, count * len(BODY))
         goes_on.set()
     await until_held(store, 0)
-    assert taken >= 1
-    assert await exists(store, 1)
-    assert await exists(store, 2)
+    assert taken == count
+    for number in range(1, count + 1):
+        assert await exists(store, number)

@@ -57,6 +57,30 @@ def test_only_taken_paths_of_a_group_are_refused(
         assert reader.read(1, str(number), 0, None) == (b"new" if number % 5 else b"old")
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 64, 65, 128])
+@pytest.mark.parametrize("is_taken", [False, True])
+def test_rows_added_alone_are_those_of_a_transaction(
+    pair: tuple[SmallWriter, SmallReader], count: int, is_taken: bool
+) -> None:
+    """All of them or none, visible on return; what one statement cannot do is left to a transaction."""
+    writer, reader = pair
+    if is_taken:
+        assert writer.insert_alone([(1, str(count - 1), 0, b"old")])
+    rows = [(1, str(number), 7, b"new") for number in range(count)]
+    added = writer.insert_alone(rows)
+    assert added is (not is_taken and count in (1, 2, 64))
+    before = [b"old"] if is_taken else []
+    found = [reader.read(1, path, 0, None) for _, path, _, _ in rows]
+    assert [body for body in found if body] == ([b"new"] * count if added else before)
+    if not added:
+        writer.begin()
+        assert writer.insert(rows) == ({count - 1} if is_taken else set())
+        writer.commit()
+    found = [reader.read(1, path, 0, None) for _, path, _, _ in rows]
+    assert found == [b"new"] * (count - is_taken) + before
+    assert reader.stat(1, "0") == (BlockInfo("0", 3, 0 if is_taken and count == 1 else 7))
+
+
 def test_a_rollback_discards_inserted_rows(pair: tuple[SmallWriter, SmallReader]) -> None:
     writer, reader = pair
     writer.rollback()

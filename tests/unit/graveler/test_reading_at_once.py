@@ -1,4 +1,5 @@
-"""A store that reads at once gives the answers of any other store, whatever this process knew before."""
+"""A store that reads at once, and tells of the branch with a write, gives the answers of any other store, whatever this
+process knew before."""
 
 from __future__ import annotations
 
@@ -86,3 +87,51 @@ async def test_it_answers_as_any_other_store_does(replicas: Replicas, seed: int)
     sizes = {len(rows) for rows in at_once.reads}
     assert {1, 2} <= sizes, "records alone, and beside a row of a path"
     assert max(sizes) > 2, "look-ups that came together shared a read"
+
+
+async def put_until_taken(lake: Lake, path: str, size: int) -> None:
+    """Puts an object, again while the outcome is unknown."""
+    while True:
+        try:
+            return await lake.put(path, size)
+        except TarnError as error:
+            if error.reason is not Reason.OUTCOME_UNKNOWN:
+                raise
+
+
+@pytest.mark.parametrize("seed", range(6))
+async def test_no_acknowledged_write_is_lost_beside_seals(replicas: Replicas, seed: int) -> None:
+    """Writers on both kinds of stores over the same rows, while commits seal the branch and its tokens are dropped."""
+    rng = random.Random(seed)
+    rows = MemKv()
+    replicas.kv = GatedKv(rows)
+    at_once = AtOnceKv(rows)
+    async with replicas.replica() as graveler:
+        lake = Lake(graveler, await create_repository(graveler), replicas.kv, replicas.clock)
+        replicas.kv = at_once
+        async with replicas.replica() as other:
+            quick = replace(lake, graveler=other, kv=at_once)
+
+            async def write(path: str, by: Lake) -> None:
+                for size in range(1, 20):
+                    await put_until_taken(by, path, size)
+                    assert await lake.get(path) == size
+                    for _ in range(rng.randrange(4)):
+                        await asyncio.sleep(0)
+
+            async def commits() -> None:
+                for number in range(12):
+                    await rng.choice((lake, quick)).commit(allow_empty=True)
+                    await asyncio.sleep(0)
+                    if number % 4 == 3:
+                        replicas.clock.advance(0.5)
+
+            async with asyncio.TaskGroup() as tasks:
+                for number in range(6):
+                    tasks.create_task(write(f"p{number}", (lake, quick)[number % 2]))
+                tasks.create_task(commits())
+            await lake.commit(allow_empty=True)
+            await lake.drop_everything_removed()
+            for number in range(6):
+                assert await lake.get(f"p{number}", "main@") == 19
+    assert at_once.told

@@ -26,8 +26,10 @@ from tarn.kv.port import (
     PartitionKind,
     PredicateFailedError,
     RowFilter,
+    SetsBeside,
 )
 from tarn.telemetry.meters import Meters
+from tarn.telemetry.tracing import TRACEPARENT
 from tarn.testing.contract.kv_contract import KvContract, TogetherContract
 
 PLAIN = Partition("p", PartitionKind.PLAIN)
@@ -115,6 +117,24 @@ async def test_every_operation_is_counted_and_handed_on(kv: MeteredKv, meters: M
     )
     assert calls(meters) == dict.fromkeys(one_each, 1) | {"scan_arrow": 2, "drop_partition": 1}
     assert failures(meters) == {}
+
+
+async def test_writes_that_tell_of_another_row_are_counted_as_all_others(
+    kv: MeteredKv, meters: Meters
+) -> None:
+    """Also within a trace, and those that fail; a refused one was not begun."""
+    assert isinstance(kv, SetsBeside)
+    names = (REGISTER, b"k")
+    group = Group(b"a", ((b"a", b"1"),))
+    assert await kv.set_beside(PLAIN, group, names) is None
+    trace = TRACEPARENT.set("00-of-the-service-01")
+    assert await kv.set_beside(PLAIN, group, names) is None
+    TRACEPARENT.reset(trace)
+    with pytest.raises(TarnError):
+        await kv.set_beside(PLAIN, Group(b"a", ()), names)
+    assert calls(meters) == {"set_many": 2}
+    assert failures(meters) == {}
+    assert all(not value for _, value in meters.samples("kv.in_flight"))
 
 
 async def test_failures_are_counted_by_their_reason(kv: MeteredKv, meters: Meters) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from tests.support.at_once import BesideKv
 from tests.support.clock import ManualClock, SeededIds
 from tests.support.faults.gates import GatedKv
 from tests.support.record_events import RecordEvent, record_events, registered
@@ -26,6 +27,7 @@ from tarn.kv.port import (
     OutcomeUnknownError,
     Partition,
     PredicateFailedError,
+    SetsBeside,
 )
 from tarn.kv.record_events import PRINCIPAL, JournaledKv, Principal, changing
 from tarn.kv.records import encode_branch
@@ -274,6 +276,31 @@ async def test_other_rows_are_written_as_without_a_journal(journal: Journal) -> 
     }
     (left,) = await journal.kv.scan_companions(rows, b"", None, 10)
     assert left.value == b"its own"
+
+
+async def test_the_events_of_a_write_that_tells_of_another_row_are_counted() -> None:
+    """As those of `set_many`, whatever tells of the row beside it."""
+    counted: list[tuple[str, int]] = []
+    store, clock = BesideKv(MemKv()), ManualClock()
+    ids = SeededIds(clock, seed=1)
+
+    def count(root: str, size: int) -> None:
+        counted.append((root, size))
+
+    kv = JournaledKv(store, "tarn", clock, ids, ALL_FEATURES, count)
+    assert isinstance(kv, SetsBeside)
+    rows = LAKE.token("main", Token(TokenId("t"), TokenKind.PLAIN, 4, 0))  # type: ignore[arg-type]
+    beside = (LAKE.refs, BRANCH)
+    version = await store.set_if(*beside, b"record", None)
+    for events in ((), ((COMPANION_KEYS + bytes(16), b"event"),)):
+        group = Group(b"k", ((b"k", b"v"),), events)
+        assert await kv.set_beside(rows, group, beside) == version
+        assert await kv.set_many(rows, [group]) == [None]
+        assert counted == [(LAKE.root, len(b"journal/") + 16 + 5)] * 2 * len(events)
+    without = JournaledKv(MemKv(), "tarn", clock, ids, ALL_FEATURES)
+    assert not isinstance(without, SetsBeside), (
+        "the store cannot, so the journal does not promise it"
+    )
 
 
 async def test_a_record_of_no_kind_is_refused(journal: Journal) -> None:

@@ -18,7 +18,8 @@ import fcntl
 import os
 import sqlite3
 import threading
-from collections.abc import Awaitable, Callable, Sequence
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -31,7 +32,6 @@ from tarn.block.local.tree import Tree
 from tarn.block.port import closed_error
 from tarn.core.clock import Clock
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.core.value import hot_value
 
 __all__ = ["GroupWriter"]
 
@@ -45,39 +45,50 @@ _BATCH_BYTES_MAX: Final = 4 << 20
 _DOING: Final = "cannot write small blocks"
 
 
-@hot_value
+# Requests are compared by identity, so that a queue finds one without running any code of Python's.
+
+
 class _Insert:
-    namespace: int
-    path: str
-    file: str  # where a large block of this name would be
-    body: bytes
+    __slots__ = ("body", "file", "namespace", "path")
+
+    def __init__(self, namespace: int, path: str, file: str, body: bytes) -> None:
+        self.namespace = namespace
+        self.path = path
+        self.file = file  # where a large block of this name would be
+        self.body = body
 
 
-@hot_value
+@dataclass(slots=True, eq=False)
 class _Link:
     namespace: int
     path: str
     link: Callable[[], None]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Delete:
     namespace: int
     paths: Sequence[str]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True, eq=False)
 class _Register:
     name: str
 
 
 _Request = _Insert | _Link | _Delete | _Register
 _Outcome = int | BaseException
-_Waiter = tuple[_Request, "asyncio.Future[int]"]
 
 
-def _size_bytes(request: _Request) -> int:
-    return len(request.body) if isinstance(request, _Insert) else 0
+class _Waiter:
+    """A request whose caller waits; `done` is its outcome."""
+
+    __slots__ = ("done", "request", "size_bytes")
+
+    def __init__(self, request: _Request, size_bytes: int, done: asyncio.Future[int]) -> None:
+        self.request = request
+        self.size_bytes = size_bytes
+        self.done = done
 
 
 class GroupWriter:
@@ -99,11 +110,12 @@ class GroupWriter:
         self._fsync = fsync
         self._loop = asyncio.get_running_loop()
         self._ended: asyncio.Future[None] = self._loop.create_future()
-        # Oldest first. Invariant: changed under the guard. Then the thread is woken, if there is more to do.
-        self._waiting: dict[asyncio.Future[int], _Request] = {}
-        self._guard = threading.Lock()
+        # Oldest first. Callers append and remove, the thread takes from the left: each is one step, without a lock.
+        # Invariant: while there is a request, the thread is awake or has a wake to come.
+        self._waiting: deque[_Waiter] = deque()
         # Not a condition: to notify it costs several calls for each write, and a queue is in C.
         self._wakes: SimpleQueue[None] = SimpleQueue()
+        # The thread changes it after a defect only; what is queued then is answered by `_end`.
         self._open = True
         self._taken: list[_Waiter] = []  # taken by the thread, not answered yet
         # Changed only on the event loop's thread.
@@ -117,7 +129,7 @@ class GroupWriter:
     def insert(self, namespace: int, path: str, file: str, body: bytes) -> Awaitable[int]:
         """Adds a small body; the answer is 0 if a small or a large block has the path. `file` is the path of
         such a large block, relative to the root."""
-        return self._ask(_Insert(namespace, path, file, body))
+        return self._ask(_Insert(namespace, path, file, body), len(body))
 
     async def place(self, namespace: int, path: str, link: Callable[[], None]) -> bool:
         """Calls `link` under the lock; returns False if a small or a large block has the path.
@@ -137,40 +149,36 @@ class GroupWriter:
 
     async def close(self) -> None:
         """Executes the queued requests and returns when the thread is over. Idempotent."""
-        with self._guard:
-            self._open = False
+        self._open = False
         self._wakes.put(None)
         await asyncio.shield(self._ended)
         # The thread sends the end before it is over: the report of a defect (`threading.excepthook`) comes after.
         await asyncio.to_thread(self._thread.join)
 
-    async def _ask(self, request: _Request) -> int:
+    async def _ask(self, request: _Request, size_bytes: int = 0) -> int:
         """Queues a request, and returns its outcome."""
-        requests, total = self.held_requests + 1, self.held_bytes + _size_bytes(request)
+        requests, total = self.held_requests + 1, self.held_bytes + size_bytes
         if self.held_requests and (requests > HELD_REQUESTS_MAX or total > HELD_BYTES_MAX):
             raise _full(self.held_requests, self.held_bytes)
+        if not self._open:
+            raise closed_error()
         self.held_requests, self.held_bytes = requests, total
         done: asyncio.Future[int] = self._loop.create_future()
-        with self._guard:
-            is_open = self._open
-            if is_open:
-                self._waiting[done] = request
-        if not is_open:
-            self._release(request)
-            raise closed_error()
-        self._wakes.put(None)
+        waiting, waiter = self._waiting, _Waiter(request, size_bytes, done)
+        waiting.append(waiter)
+        if len(waiting) == 1:
+            self._wakes.put(None)
         try:
             return await done
         except asyncio.CancelledError:
-            with self._guard:
-                withdrawn = self._waiting.pop(done, None)
-            if withdrawn is not None:  # otherwise the thread has it, and `_settle` releases it
-                self._release(withdrawn)
+            with suppress(ValueError):  # the thread has it, and `_settle` releases it
+                waiting.remove(waiter)
+                self._release(waiter)
             raise
 
-    def _release(self, request: _Request) -> None:
+    def _release(self, waiter: _Waiter) -> None:
         self.held_requests -= 1
-        self.held_bytes -= _size_bytes(request)
+        self.held_bytes -= waiter.size_bytes
 
     def _run(self) -> None:
         writer: SmallWriter | None = None
@@ -179,24 +187,28 @@ class GroupWriter:
                 writer = self._serve(writer)
         finally:
             # After a close nothing is left here. After a defect the waiters must not hang.
-            with self._guard:
-                self._open = False
-                left = [(request, done) for done, request in self._waiting.items()]
-                self._waiting.clear()
-            batch = self._taken + left
+            self._open = False
+            batch = self._taken
             self._answer(self._settle, batch, [closed_error()] * len(batch))
             if writer is not None:
                 writer.close()
             os.close(self._lock)
-            self._answer(_end, self._ended)
+            self._answer(self._end)
+
+    def _end(self) -> None:
+        """Ends the queue on the event loop's thread, where nothing is queued any more."""
+        left = [*self._waiting]
+        self._waiting.clear()
+        self._settle(left, [closed_error()] * len(left))
+        self._ended.set_result(None)
 
     def _wait(self) -> bool:
         """Waits for a request. Returns False if the store is closed and the queue is empty."""
-        while True:
-            with self._guard:
-                if self._waiting or not self._open:
-                    return bool(self._waiting)
+        while not self._waiting:
+            if not self._open:
+                return bool(self._waiting)
             self._wakes.get()
+        return True
 
     def _serve(self, writer: SmallWriter | None) -> SmallWriter | None:
         """Executes the ready requests and answers them. The first call opens the connection."""
@@ -206,7 +218,7 @@ class GroupWriter:
             fcntl.flock(self._lock, fcntl.LOCK_EX)
             try:
                 self._take()
-                outcomes = self._commit(writer, [request for request, _ in self._taken])
+                outcomes = self._commit(writer, [waiter.request for waiter in self._taken])
             finally:
                 fcntl.flock(self._lock, fcntl.LOCK_UN)
         except (sqlite3.Error, OSError) as error:
@@ -220,18 +232,17 @@ class GroupWriter:
     def _take(self) -> None:
         """Takes the oldest requests. From here on they are executed even if their callers leave."""
         size_bytes = 0
-        with self._guard:
-            for done, request in self._waiting.items():
-                if len(self._taken) >= _BATCH_MAX or size_bytes >= _BATCH_BYTES_MAX:
-                    break
-                self._taken.append((request, done))
-                size_bytes += _size_bytes(request)
-            for _, done in self._taken:
-                del self._waiting[done]
+        with suppress(IndexError):  # the queue is empty
+            while len(self._taken) < _BATCH_MAX and size_bytes < _BATCH_BYTES_MAX:
+                waiter = self._waiting.popleft()
+                self._taken.append(waiter)
+                size_bytes += waiter.size_bytes
 
     def _settle(self, batch: Sequence[_Waiter], outcomes: Sequence[_Outcome]) -> None:
-        for (request, done), outcome in zip(batch, outcomes, strict=True):
-            self._release(request)
+        for waiter, outcome in zip(batch, outcomes, strict=True):
+            self.held_requests -= 1
+            self.held_bytes -= waiter.size_bytes
+            done = waiter.done
             if done.done():
                 continue  # its caller was cancelled
             if isinstance(outcome, BaseException):
@@ -251,9 +262,12 @@ class GroupWriter:
             if all(isinstance(request, _Link) for request in batch):
                 self._place(writer, batch, outcomes)  # nothing to write in sqlite
                 return outcomes
+            rows = self._rows(batch)
+            if len(rows) == len(batch) and writer.insert_alone([*rows.values()]):
+                return [1] * len(batch)
             writer.begin()
             self._change(writer, batch, outcomes)
-            self._insert(writer, batch, outcomes)
+            self._insert(writer, rows, outcomes)
             self._place(writer, batch, outcomes)
             writer.commit()
         except (sqlite3.Error, OSError) as error:
@@ -279,18 +293,20 @@ class GroupWriter:
                 except TarnError as error:
                     outcomes[at] = error
 
-    def _insert(
-        self, writer: SmallWriter, batch: Sequence[_Request], outcomes: list[_Outcome]
-    ) -> None:
+    def _rows(self, batch: Sequence[_Request]) -> dict[int, Row]:
+        """Returns the rows of the small bodies whose path no large block has, by their positions in the batch."""
         now_us = self._clock.now_us()
-        rows: list[Row] = []
-        places: list[int] = []
-        for at, request in enumerate(batch):
-            if isinstance(request, _Insert) and not self._tree.exists(request.file):
-                rows.append((request.namespace, request.path, now_us, request.body))
-                places.append(at)
-        taken = writer.insert(rows)
-        for position, at in enumerate(places):
+        return {
+            at: (request.namespace, request.path, now_us, request.body)
+            for at, request in enumerate(batch)
+            if isinstance(request, _Insert) and not self._tree.exists(request.file)
+        }
+
+    def _insert(
+        self, writer: SmallWriter, rows: Mapping[int, Row], outcomes: list[_Outcome]
+    ) -> None:
+        taken = writer.insert([*rows.values()])
+        for position, at in enumerate(rows):
             outcomes[at] = 0 if position in taken else 1
 
     def _place(
@@ -319,7 +335,3 @@ def _full(requests: int, size_bytes: int) -> TarnError:
 
 def _failure(error: sqlite3.Error | OSError) -> TarnError:
     return from_os(error, _DOING) if isinstance(error, OSError) else from_sqlite(error, _DOING)
-
-
-def _end(ended: asyncio.Future[None]) -> None:
-    ended.set_result(None)

@@ -106,10 +106,14 @@ class Intake:
         Raises:
             TarnError: UNAVAILABLE: the disk is full.
         """
-        self.reserve.check(f"write block {key.path} in {key.namespace}")
-        file = f"{ns.name}/{key.path}"
-        if not await self._group_writer.insert(ns.number, key.path, file, body):
+        if not await self.begin_keep(ns, key, body):
             raise BlockExistsError(key)
+
+    def begin_keep(self, ns: LocalNamespace, key: BlockKey, body: bytes) -> Awaitable[int]:
+        """As `keep`, for a caller that awaits the answer at once; 0: the block exists."""
+        path = key.path
+        self.reserve.check(f"write block {path} in {key.namespace}")
+        return self._group_writer.insert(ns.number, path, f"{ns.name}/{path}", body)
 
     async def place(
         self, ns: LocalNamespace, key: BlockKey, source: Source, *, is_shared: bool = False

@@ -230,6 +230,15 @@ class SmallWriter:
             start += count
         return taken
 
+    def insert_alone(self, rows: Sequence[Row]) -> bool:
+        """Adds rows outside of a transaction, if one statement can, which is a transaction of its own.
+
+        False: nothing was added, because it takes several statements, or a path is taken; use `insert`.
+        """
+        count = len(rows)
+        is_one = 0 < count <= _INSERT_ROWS_MAX and count.bit_count() == 1
+        return is_one and self._insert_group(rows)
+
     def _insert_group(self, group: Sequence[Row]) -> bool:
         marks = ",".join(["(?,?,?,?)"] * len(group))
         sql = f"INSERT INTO blocks (namespace, path, mtime_us, body) VALUES {marks}"  # noqa: S608 - only marks

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
 from tarn.kv.embedded.transaction import Transaction
-from tarn.kv.port import Group, Partition, Predicate, Row
+from tarn.kv.port import Group, Partition, Predicate, Row, RowName
 
 __all__ = [
     "Action",
@@ -15,6 +15,7 @@ __all__ = [
     "DeleteIf",
     "DeleteRows",
     "DropHead",
+    "SetBeside",
     "SetIf",
     "SetRows",
     "TrimLog",
@@ -59,6 +60,27 @@ class SetRows:
     def apply(self, transaction: Transaction) -> None:
         """See `Action.apply`."""
         transaction.set_rows(self.partition, self.rows, self.companions)
+
+
+class SetBeside:
+    """The unconditional write of one group, which tells the version of a register row."""
+
+    __slots__ = ("_beside", "_group", "_partition", "size_bytes")
+
+    def __init__(
+        self, partition: Partition, group: Group, size_bytes: int, beside: RowName
+    ) -> None:
+        self._partition = partition
+        self._group = group
+        self._beside = beside
+        count = 1 + len(group.rows) + len(group.companions)
+        self.size_bytes = size_bytes + ROW_OVERHEAD_BYTES * count
+
+    def apply(self, transaction: Transaction) -> Predicate | None:
+        """See `Action.apply`."""
+        version = transaction.version_of(*self._beside)
+        transaction.set_rows(self._partition, self._group.rows, self._group.companions)
+        return version
 
 
 @dataclass(frozen=True, slots=True)

@@ -307,6 +307,7 @@ def get_rows(kinds: tuple[PartitionKind, ...], is_last_version: bool) -> str:
     return f"SELECT {', '.join(columns)} FROM (SELECT 1){''.join(joins)}"
 
 
+GET_VERSION = "SELECT version FROM registers WHERE partition = ? AND key = ?"
 CREATE_REGISTER = (
     "INSERT INTO registers (partition, key, value, version) VALUES (?, ?, ?, ?)"
     " ON CONFLICT DO NOTHING"

@@ -11,7 +11,7 @@ in the same process (docs/design/kv.md, "Embedded store").
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import ParamSpec, TypeVar
@@ -25,6 +25,7 @@ from tarn.kv.embedded.actions import (
     DeleteIf,
     DeleteRows,
     DropHead,
+    SetBeside,
     SetIf,
     SetRows,
     TrimLog,
@@ -117,10 +118,15 @@ class EmbeddedKv:
         self._chunk_bytes = limits.transaction_bytes_max // _CHUNKS_PER_TRANSACTION
         self._closed = False
         self._reads: CallMeter | None = None
+        self._sets: CallMeter | None = None
 
     def measure_reads(self, meter: CallMeter) -> None:
         """See `tarn.kv.metered.MeasuresReads`."""
         self._reads = meter
+
+    def measure_sets(self, meter: CallMeter) -> None:
+        """See `tarn.kv.metered.MeasuresSets`."""
+        self._sets = meter
 
     def measure_batches(self, sizes: Histogram) -> None:
         """See `tarn.kv.metered.MeasuresBatches`."""
@@ -241,6 +247,24 @@ class EmbeddedKv:
         if members:
             await self._land(action, members, outcomes)
         return outcomes
+
+    def set_beside(
+        self, partition: Partition, group: Group, beside: RowName
+    ) -> Awaitable[Predicate | None]:
+        """See `SetsBeside.set_beside`. The metrics have it as a `set_many`."""
+        check_register(beside[0], "set_beside")
+        self._check_writable(partition)
+        action = SetBeside(partition, group, check_group(group), beside)
+        meter = self._sets
+        if meter is None:
+            return self._writer.submit(action)
+        if TRACEPARENT.get():
+            return self._traced_set(meter, action)
+        return self._writer.submit(action, meter)
+
+    async def _traced_set(self, meter: CallMeter, action: SetBeside) -> Predicate | None:
+        with meter.call():
+            return await self._writer.submit(action)
 
     async def set_if(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sqlite3
 from collections.abc import Sequence
 
+from tarn.aio.bounded_map import BoundedMap
 from tarn.kv.embedded import sql
 from tarn.kv.embedded.partitions import PartitionIds
 from tarn.kv.port import (
@@ -16,10 +17,11 @@ from tarn.kv.port import (
     Versioned,
 )
 
-__all__ = ["Places", "Transaction", "Versions"]
+__all__ = ["KnownVersions", "Places", "Transaction", "Versions"]
 
 _DROP_ROWS = 2_000
 _DROP_BYTES = 4 << 20
+_VERSIONS_KNOWN = 1024
 _PLACES_TAKEN = 4096
 """A block of places costs a statement and a page of the log. Some 10^15 blocks are there."""
 
@@ -52,14 +54,18 @@ class Places:
 
     def __init__(self, connection: sqlite3.Connection) -> None:
         self._connection = connection
-        self._data_version = 0
+        self._data_version = -1
         self._next = 0
         # Invariant: the counter of the file is this, or another connection has committed since `_data_version`.
         self._last = -1
 
-    def take(self, count: int) -> int:
-        """Returns the first of `count` places, each greater than all that are in the file."""
-        (data_version,) = self._connection.execute(sql.DATA_VERSION).fetchall()[0]
+    def take(self, count: int, data_version: int) -> int:
+        """Returns the first of `count` places, each greater than all that are in the file.
+
+        Args:
+            count: at least 1.
+            data_version: of the present transaction (`sql.DATA_VERSION`).
+        """
         if data_version != self._data_version or self._next + count - 1 > self._last:
             size = max(count, _PLACES_TAKEN)
             (self._last,) = self._connection.execute(sql.TAKE_PLACES, (size,)).fetchall()[0]
@@ -70,6 +76,32 @@ class Places:
     def forget(self) -> None:
         """Gives up the block, after a rollback: the counter may not have it."""
         self._last = -1
+
+
+class KnownVersions:
+    """The versions of register rows that transactions of a connection have read.
+
+    They are known while no other connection commits, and until this one changes a register.
+    """
+
+    def __init__(self) -> None:
+        self._data_version = -1
+        self._versions: BoundedMap[tuple[str, bytes], Predicate] = BoundedMap(_VERSIONS_KNOWN)
+
+    def get(self, name: tuple[str, bytes], data_version: int) -> Predicate | None:
+        """Returns the version of a row, by the names of its partition and its key; None: it is not known."""
+        if data_version != self._data_version:
+            self._versions.clear()
+            self._data_version = data_version
+        return self._versions.get(name)
+
+    def put(self, name: tuple[str, bytes], version: Predicate) -> None:
+        """Keeps what was read after `get`."""
+        self._versions.put(name, version)
+
+    def forget(self) -> None:
+        """Forgets all: before a register is changed, and after a rollback."""
+        self._versions.clear()
 
 
 class Transaction:
@@ -89,6 +121,7 @@ class Transaction:
         partitions: PartitionIds,
         versions: Versions,
         places: Places,
+        known: KnownVersions,
     ) -> None:
         self._connection = connection
         self._partitions = partitions
@@ -98,6 +131,8 @@ class Transaction:
         self._plains: list[int | bytes] = []
         self._registers: list[int | bytes] = []
         self._companions: list[tuple[int, bytes, bytes]] = []
+        self._known = known
+        self._data_version = -1
 
     def set_rows(
         self, partition: Partition, rows: Sequence[Row], companions: Sequence[Row] = ()
@@ -108,10 +143,36 @@ class Transaction:
             for key, value in rows:
                 self._plains += (number, key, value)
         else:
+            self._known.forget()
             for key, value in rows:
                 self._registers += (number, key, value, self._versions.take())
         if companions:
             self._accompany(number, companions)
+
+    def version_of(self, partition: Partition, key: bytes) -> Predicate | None:
+        """Returns the version of a register row, with the changes of this transaction so far; None if it is absent."""
+        name = partition.name, key
+        version = self._known.get(name, self._seen())
+        if version is None:
+            if self._registers:
+                self.flush()
+            row = self._partitions.find(partition), key
+            found = self._connection.execute(sql.GET_VERSION, row).fetchall()
+            if found:
+                version = Predicate(found[0][0])
+                self._known.put(name, version)
+        return version
+
+    def _seen(self) -> int:
+        """Returns the number that tells whether another connection has committed; the same in all of a transaction."""
+        if self._data_version < 0:
+            ((self._data_version,),) = self._connection.execute(sql.DATA_VERSION).fetchall()
+        return self._data_version
+
+    def _begin_change(self) -> None:
+        """To be called before registers are changed by a statement of their own."""
+        self.flush()
+        self._known.forget()
 
     def set_if(
         self,
@@ -122,7 +183,7 @@ class Transaction:
         companions: Sequence[Row] = (),
     ) -> Predicate:
         """Compare-and-set; see `Kv.set_if`."""
-        self.flush()
+        self._begin_change()
         version = self._versions.take()
         if predicate is None:
             number: int | None = self._partitions.create(partition)
@@ -139,7 +200,7 @@ class Transaction:
 
     def delete_rows(self, partition: Partition, keys: Sequence[bytes]) -> None:
         """Removes rows that exist."""
-        self.flush()
+        self._begin_change()
         number = self._partitions.find(partition)
         if number is not None:
             delete = sql.STATEMENTS[partition.kind].delete
@@ -161,7 +222,7 @@ class Transaction:
         companions: Sequence[Row] = (),
     ) -> None:
         """Compare-and-delete; see `Kv.delete_if`."""
-        self.flush()
+        self._begin_change()
         number = self._partitions.find(partition)
         delete = (number, key, predicate)
         if self._connection.execute(sql.DELETE_REGISTER, delete).rowcount != 1:
@@ -178,7 +239,7 @@ class Transaction:
         """Removes the first rows of a partition, a few thousand rows or a few MiB at most, so that other
         writers can run in between; after the rows, the companions. Returns how many it removed; 0: the partition is
         empty."""
-        self.flush()
+        self._begin_change()
         number = self._partitions.find(partition)
         if number is None:
             return 0
@@ -205,7 +266,7 @@ class Transaction:
         if self._registers:
             self._put(sql.STATEMENTS[PartitionKind.REGISTER], self._registers)
         if self._companions:
-            first = self._places.take(len(self._companions))
+            first = self._places.take(len(self._companions), self._seen())
             placed: list[int | bytes] = []
             for place, row in enumerate(self._companions, first):
                 placed += (*row, place)

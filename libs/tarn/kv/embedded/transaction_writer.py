@@ -27,8 +27,9 @@ from tarn.kv.embedded import failures, sql
 from tarn.kv.embedded.actions import Action
 from tarn.kv.embedded.database import Database
 from tarn.kv.embedded.partitions import PartitionIds
-from tarn.kv.embedded.transaction import Places, Transaction, Versions
+from tarn.kv.embedded.transaction import KnownVersions, Places, Transaction, Versions
 from tarn.kv.port import OutcomeUnknownError
+from tarn.telemetry.calls import CallMeter
 
 __all__ = ["TransactionWriter", "EmbeddedLimits", "Ticket"]
 
@@ -53,12 +54,21 @@ class EmbeddedLimits:
 
 
 class Ticket:
-    """A queued write and its answer. The thread fills in the answer before the loop reads it."""
+    """A queued write and its answer. The thread fills in the answer before the loop reads it.
 
-    __slots__ = ("action", "error", "future", "result", "size_bytes")
+    Attributes:
+        meter: measures it; None: nothing does.
+        began: when it was queued, by the clock of `meter`.
+    """
 
-    def __init__(self, action: Action[object], future: asyncio.Future[Any]) -> None:
+    __slots__ = ("action", "began", "error", "future", "meter", "result", "size_bytes")
+
+    def __init__(
+        self, action: Action[object], future: asyncio.Future[Any], meter: CallMeter | None = None
+    ) -> None:
         self.action = action
+        self.meter = meter
+        self.began = 0.0
         self.future = future
         self.size_bytes = action.size_bytes
         self.result: object = None
@@ -94,6 +104,7 @@ class TransactionWriter:
         self._partitions = PartitionIds(database.writer)
         self._versions = Versions(database.opening)
         self._places = Places(database.writer)
+        self._known = KnownVersions()
         self._log_path = Path(f"{database.path}-wal")
         self._log_bytes_bound = limits.log_bytes_max
         self._unchecked_bytes = 0
@@ -147,7 +158,11 @@ class TransactionWriter:
                     self._fence()
                 self._connection.execute(sql.BEGIN_WRITE)
                 transaction = Transaction(
-                    self._connection, self._partitions, self._versions, self._places
+                    self._connection,
+                    self._partitions,
+                    self._versions,
+                    self._places,
+                    self._known,
                 )
                 for ticket in batch:
                     try:
@@ -188,6 +203,7 @@ class TransactionWriter:
     def _roll_back(self) -> None:
         self._partitions.forget()
         self._places.forget()
+        self._known.forget()
         if self._connection.in_transaction:
             with suppress(sqlite3.Error):  # if this fails, the next BEGIN fails and reports it
                 self._connection.execute("ROLLBACK")

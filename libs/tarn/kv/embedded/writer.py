@@ -17,6 +17,7 @@ from tarn.kv.embedded.actions import Action
 from tarn.kv.embedded.database import Database
 from tarn.kv.embedded.transaction_writer import EmbeddedLimits, Ticket, TransactionWriter
 from tarn.kv.limits import closed_error
+from tarn.telemetry.calls import COUNTED_TOGETHER, CallMeter
 from tarn.telemetry.meters import Histogram
 
 __all__ = ["Writer"]
@@ -57,8 +58,12 @@ class Writer:
         """Whether a failed transaction may still take effect. While it is true, no read may settle it."""
         return self._transaction_writer.unsettled
 
-    def submit(self, action: Action[ResultT]) -> asyncio.Future[ResultT]:
+    def submit(
+        self, action: Action[ResultT], meter: CallMeter | None = None
+    ) -> asyncio.Future[ResultT]:
         """Queues a write. The future returns when the write is durable, or raises why it is not.
+
+        `meter`: measures it, unless it is refused here.
 
         Raises:
             TarnError: EXHAUSTED (OVERLOADED): the queue is full. UNAVAILABLE: the store is closed.
@@ -66,12 +71,15 @@ class Writer:
         if self._closing:
             raise closed_error()
         future: asyncio.Future[ResultT] = self._loop.create_future()
-        ticket = Ticket(action, future)
+        ticket = Ticket(action, future, meter)
         queued_bytes = self._queued_bytes + ticket.size_bytes
         if queued_bytes > self._limits.queue_bytes_max and self._queued_bytes:
             text = f"writes of {self._queued_bytes} bytes are already waiting; try again later"
             raise TarnError(Kind.EXHAUSTED, Reason.OVERLOADED, text)
         self._queued_bytes = queued_bytes
+        if meter is not None:
+            meter.begun += 1
+            ticket.began = meter.now()
         self._batch.add(ticket)
         return future
 
@@ -87,9 +95,17 @@ class Writer:
     def _answer(self, tickets: list[Ticket]) -> None:
         if self.sizes is not None and tickets:
             self.sizes.record(len(tickets))
+        now = 0.0
         for ticket in tickets:
             self._queued_bytes -= ticket.size_bytes
-            future = ticket.future
+            meter, future = ticket.meter, ticket.future
+            if meter is not None:
+                now = now or meter.now()
+                meter.ended.append(now - ticket.began)
+                if ticket.error is not None:
+                    meter.fail(ticket.error)
+                if len(meter.ended) >= COUNTED_TOGETHER:
+                    meter.duration.count_waiting()
             if future.done():
                 continue  # its task was cancelled; the write stays
             if ticket.error is None:

@@ -11,6 +11,7 @@ import os
 import threading
 import time
 from collections.abc import Iterator
+from struct import Struct
 
 from tarn.core.clock import Clock
 
@@ -18,6 +19,8 @@ __all__ = ["SystemClock", "SystemIds"]
 
 _POOL_BYTES = 4096
 _NONCE_BYTES = 16
+_UUID = Struct(">QB")
+"""The first 9 bytes of an id."""
 
 
 class SystemClock:
@@ -55,12 +58,14 @@ class SystemIds:
         jumps back, the 60 bits count on from the last id, so that ids keep the order of calls.
         """
         with self._lock:
-            tail = int.from_bytes(self.nonce()[:8], "big")
+            nonce = self.nonce()
             # 1 ms = 4,096 steps of the 12-bit fraction.
-            stamp = max((self._clock.now_us() << 12) // 1000, self._stamp + 1)
+            stamp = (self._clock.now_us() << 12) // 1000
+            if stamp <= self._stamp:
+                stamp = self._stamp + 1
             self._stamp = stamp
-        head = (stamp >> 12) << 16 | 0x7000 | (stamp & 0xFFF)
-        return ((head << 64) | (1 << 63) | (tail >> 2)).to_bytes(16, "big")
+        head = (stamp >> 12) << 16 | 0x7000 | stamp & 0xFFF
+        return _UUID.pack(head, nonce[0] & 0x3F | 0x80) + nonce[1:8]
 
     def nonce(self) -> bytes:
         """Returns 16 random bytes."""

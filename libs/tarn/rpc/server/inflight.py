@@ -119,8 +119,9 @@ class InFlight:
             TarnError: the handler's error; DEADLINE if the deadline had passed at the start;
                 UNKNOWN_OUTCOME if it passes later; INTERNAL for a bug; UNAVAILABLE after `close`.
         """
-        self._check(call)
-        answer: asyncio.Future[Message] = self._running_loop().create_future()
+        if self._closed or call.deadline <= self._now():
+            self._check(call)  # raises
+        answer: asyncio.Future[Message] = (self._loop or self._running_loop()).create_future()
         work = _Work(self._sweep, call, partial(_settle, answer))
         work.start(self._tasks, handle, request, is_awaited=True)
         return await answer

@@ -41,10 +41,18 @@ from tarn.testing.contract.kv_contract_shared import Opener, SharedKvContract  #
 from tarn.testing.contract.kv_contract_sifted import SiftedContract  # noqa: E402
 from tarn.testing.contract.kv_contract_together import (  # noqa: E402
     AtOnceContract,
+    BesideContract,
     TogetherContract,
 )
 
-__all__ = ["AtOnceContract", "KvContract", "Opener", "SharedKvContract", "TogetherContract"]
+__all__ = [
+    "AtOnceContract",
+    "BesideContract",
+    "KvContract",
+    "Opener",
+    "SharedKvContract",
+    "TogetherContract",
+]
 
 
 class KvContract(

@@ -1,22 +1,31 @@
-"""Contracts of stores that read rows of several partitions together (`ReadsTogether`) or at once (`ReadsAtOnce`)."""
+"""Contracts of stores that read rows of several partitions together (`ReadsTogether`) or at once (`ReadsAtOnce`), or
+tell of a row beside a write (`SetsBeside`)."""
 
 from __future__ import annotations
+
+import asyncio
 
 import pytest
 
 from tarn.core.errors import Kind, TarnError
 from tarn.kv.port import (
+    COMPANION_KEYS,
     KEY_BYTES_MAX,
+    VALUE_BYTES_MAX,
+    Group,
     Kv,
     Partition,
     PartitionKind,
+    Predicate,
     ReadsAtOnce,
     ReadsTogether,
     RowName,
+    SetsBeside,
 )
+from tarn.testing.contract.kv_contract_shared import Opener
 from tarn.testing.contract.kv_fixtures import KvFixtures, group
 
-__all__ = ["AtOnceContract", "TogetherContract"]
+__all__ = ["AtOnceContract", "BesideContract", "TogetherContract"]
 
 
 class TogetherContract(KvFixtures):
@@ -164,4 +173,94 @@ class AtOnceContract(KvFixtures):
         await kv.close()
         with pytest.raises(TarnError) as refused:
             kv.get_at_once([(register, b"k")])
+        assert refused.value.kind is Kind.UNAVAILABLE
+
+
+class BesideContract(KvFixtures):
+    """A write tells the version of another row as of its own atomic step."""
+
+    async def test_a_write_tells_the_version_of_the_row_beside_it(
+        self, kv: Kv, register: Partition, plain: Partition
+    ) -> None:
+        """Another after each change, none while the row is absent; the rows and companions are those of `set_many`."""
+        assert isinstance(kv, SetsBeside)
+        names = (register, b"name")
+        other = Partition(f"{register.name}/other", PartitionKind.REGISTER)
+        version, number = None, 0
+        for value in (b"1", b"2", b"1", None, b"3"):
+            for place in (plain, other, plain):
+                number += 1
+                row = (b"k%d" % number, b"v%d" % number)
+                companion = (COMPANION_KEYS + row[0], row[1])
+                told = await kv.set_beside(place, Group(row[0], (row,), (companion,)), names)
+                assert told == version
+                (found,) = await kv.get_many(place, [row[0]])
+                assert found is not None
+                assert found.value == row[1]
+                (seen,) = await kv.scan_companions(place, companion[0], companion[0] + b"\0", 2)
+                assert (seen.key, seen.value) == companion
+            if value is None:
+                assert version is not None
+                await kv.delete_if(*names, version)
+                version = None
+            else:
+                version = await kv.set_if(*names, value, version)
+
+    async def test_whoever_changes_the_row_finds_each_write_that_did_not_see_it(
+        self, kv: Kv, opener: Opener, register: Partition, plain: Partition
+    ) -> None:
+        """Writers beside changes of the row, by two openings of the store, all at once."""
+        other = await opener()
+        names = (register, b"name")
+        version = await kv.set_if(*names, b"0", None)
+        versions = [version]
+        told: dict[bytes, Predicate] = {}
+        stores = (kv, other)
+
+        async def write(number: int) -> None:
+            await asyncio.sleep(0.001 * (number % 17))
+            key = b"%04d" % number
+            store = stores[number % 2]
+            assert isinstance(store, SetsBeside)
+            version = await store.set_beside(plain, group((key, b"v")), names)
+            assert version is not None
+            told[key] = version
+
+        seen: dict[Predicate, set[bytes]] = {version: set()}
+        async with asyncio.TaskGroup() as tasks:
+            for number in range(200):
+                tasks.create_task(write(number))
+            for number in range(20):
+                await asyncio.sleep(0.001)
+                version = await stores[number // 3 % 2].set_if(*names, b"%d" % number, version)
+                versions.append(version)
+                seen[version] = {key for key, _ in await kv.scan(plain, b"", None, 1000)}
+        for key, before in told.items():
+            later = versions[versions.index(before) + 1 :]
+            assert all(key in seen[each] for each in later), "its row is there after the change"
+        await other.close()
+
+    async def test_a_write_beside_a_row_refuses_what_every_write_refuses(
+        self, kv: Kv, register: Partition, plain: Partition
+    ) -> None:
+        """A partition of the other kind, a row beside it that is no register, a value that is too long, no rows, a
+        closed store; the store takes the next write."""
+        assert isinstance(kv, SetsBeside)
+        names = (register, b"name")
+        await kv.set_if(register, b"k", b"1", None)
+        mistaken = Partition(register.name, PartitionKind.PLAIN)
+        row = group((b"k", b"v"))
+        for place, wrong, beside in (
+            (mistaken, row, names),
+            (plain, row, (plain, b"k")),
+            (plain, group((b"k", bytes(VALUE_BYTES_MAX + 1))), names),
+            (plain, Group(b"k", ()), names),
+        ):
+            with pytest.raises(TarnError) as refused:
+                await kv.set_beside(place, wrong, beside)
+            assert refused.value.kind is Kind.INVALID
+        assert await kv.set_beside(plain, row, names) is None
+        await kv.close()
+        with pytest.raises(TarnError) as refused:
+            await kv.set_beside(plain, row, names)
         assert refused.value.kind is Kind.UNAVAILABLE

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from tarn.core.entry import Checksum
+from tarn.core.value import hot_value
 from tarn.objects.checksums import (
     NO_ALGORITHMS,
     Algorithm,
@@ -32,6 +33,7 @@ __all__ = [
     "Claims",
     "NO_CLAIMS",
     "NO_VALUES",
+    "Promised",
     "checksum_header",
     "checksum_headers",
     "checksum_type",
@@ -210,11 +212,6 @@ class BodyDigests(Digests):
         if sha256 is not None:
             self._signed = self._digests.get(Algorithm.SHA256) or hashlib.sha256()
 
-    @property
-    def claimed(self) -> Algorithm | None:
-        """The further algorithm that the client uses, or None."""
-        return self._claims.algorithm
-
     def update(self, data: bytes | memoryview) -> None:
         """Adds the next bytes."""
         self.size += len(data)
@@ -235,7 +232,8 @@ class BodyDigests(Digests):
         """
         claims = self._claims
         if self._signed is not None:
-            self._check_signed(self._signed.digest())
+            assert self._sha256 is not None, "a digest is kept only to be compared"
+            _check_signed(self._sha256, self._signed.digest())
         md5 = self._md5.digest()
         if claims.md5 is not None and claims.md5 != md5:
             raise _bad_digest("Content-MD5", claims.md5, md5)
@@ -250,14 +248,48 @@ class BodyDigests(Digests):
                 raise _bad_digest(name, expected, values[claims.algorithm])
         return BodySums(self.size, md5, checksums_of(values))
 
-    def _check_signed(self, computed: bytes) -> None:
-        assert self._sha256 is not None, "a digest is kept only to be compared"
-        if computed != self._sha256:
-            raise S3Error(
-                "XAmzContentSHA256Mismatch",
-                ClientComputedContentSHA256=self._sha256.hex(),
-                S3ComputedContentSHA256=computed.hex(),
-            )
+
+@hot_value
+class Promised:
+    """What a request says about its body, which is to be verified.
+
+    Attributes:
+        claims: the request's claims.
+        sha256: the body hash that the signature covers, 32 bytes; None in the other modes.
+        wanted: algorithms to compute in addition.
+    """
+
+    claims: Claims
+    sha256: bytes | None = None
+    wanted: frozenset[Algorithm] = NO_ALGORITHMS
+
+    def digests(self) -> BodyDigests:
+        """Returns what verifies the body piece by piece."""
+        return BodyDigests(self.claims, self.sha256, self.wanted)
+
+    def sums_of(self, body: bytes | memoryview) -> BodySums:
+        """Verifies a whole body, as `BodyDigests` would in any number of pieces.
+
+        Raises:
+            S3Error: as `BodyDigests.finish`.
+        """
+        if self.claims is not NO_CLAIMS or self.wanted:
+            digests = self.digests()
+            digests.update(body)
+            return digests.finish()
+        # Most bodies have no claim but the signature's.
+        if self.sha256 is not None:
+            _check_signed(self.sha256, hashlib.sha256(body).digest())
+        return BodySums(len(body), hashlib.md5(body, usedforsecurity=False).digest(), ())
+
+
+def _check_signed(signed: bytes, computed: bytes) -> None:
+    if computed != signed:
+        raise S3Error(
+            "XAmzContentSHA256Mismatch",
+            ClientComputedContentSHA256=signed.hex(),
+            S3ComputedContentSHA256=computed.hex(),
+        )
 
 
 def _bad_digest(name: str, expected: bytes, computed: bytes) -> S3Error:

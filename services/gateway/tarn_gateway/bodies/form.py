@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tarn.objects.checksums import BodySums
-from tarn_gateway.bodies.checksums import BodyDigests, parse_claims
+from tarn_gateway.bodies.checksums import Promised, parse_claims
 from tarn_gateway.bodies.payload import Payload, PayloadPolicy
 from tarn_gateway.http import BodyError, Headers, Request
 from tarn_gateway.requests.header_table import ALL, row_of
@@ -101,8 +101,8 @@ class PostForm:
         # The file is at least the body without the most that may be around it.
         if length is not None and length - 2 * FORM_BYTES_MAX - 1024 > policy.object_bytes_max:
             raise S3Error("EntityTooLarge", MaxSizeAllowed=str(policy.object_bytes_max))
-        digests = BodyDigests(parse_claims(request.headers, has_trailers=False))
-        return _FilePayload(self, digests, policy)
+        promised = Promised(parse_claims(request.headers, has_trailers=False))
+        return _FilePayload(self, promised, policy)
 
     async def read(self) -> bytes | bytearray:
         """Returns the next bytes of the file; empty at its end, once the whole form was received.
@@ -126,8 +126,8 @@ class _FilePayload(Payload):
 
     __slots__ = ("_form",)
 
-    def __init__(self, form: PostForm, digests: BodyDigests, policy: PayloadPolicy) -> None:
-        super().__init__(form._request, None, None, digests, policy)  # noqa: SLF001
+    def __init__(self, form: PostForm, promised: Promised, policy: PayloadPolicy) -> None:
+        super().__init__(form._request, None, None, promised, policy)  # noqa: SLF001
         self._form = form
 
     async def _read(self) -> bytes | memoryview:

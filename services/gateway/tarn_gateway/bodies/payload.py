@@ -18,7 +18,7 @@ from typing import Final
 from tarn.block.port import Append
 from tarn.objects.checksums import NO_ALGORITHMS, Algorithm, BodySums
 from tarn.objects.incoming import THREAD_BYTES, Write, WriteByThread, hash_and_write
-from tarn_gateway.bodies.checksums import BodyDigests, checksum_header, parse_claims
+from tarn_gateway.bodies.checksums import BodyDigests, Promised, checksum_header, parse_claims
 from tarn_gateway.http import BodyError, BodyMalformedError, Headers, Request
 from tarn_gateway.http.chunked import ChunkedDecoder, ChunkHead, Event
 from tarn_gateway.http.receiver import Receiver
@@ -135,21 +135,22 @@ class Payload:
         algorithm: of the checksum that the client sends in a header or a trailer; None if it sends none.
     """
 
-    __slots__ = ("_chunked", "_digests", "_policy", "_request", "algorithm", "size")
+    __slots__ = ("_chunked", "_digests", "_policy", "_promised", "_request", "algorithm", "size")
 
     def __init__(
         self,
         request: Request,
         size: int | None,
         chunked: AwsChunked | None,
-        digests: BodyDigests,
+        promised: Promised,
         policy: PayloadPolicy,
     ) -> None:
         self.size = size
-        self.algorithm = digests.claimed
+        self.algorithm = promised.claims.algorithm
         self._request = request
         self._chunked = chunked
-        self._digests = digests
+        self._promised = promised
+        self._digests: BodyDigests | None = None
         self._policy = policy
 
     def require_rate(self, bytes_per_second: int) -> None:
@@ -217,8 +218,7 @@ class Payload:
         piece = await self._read()
         if self._chunked is None and len(piece) == self.size and len(piece) < THREAD_BYTES:
             # Most small objects arrive in one piece, as large as announced: only the digests are left to check.
-            self._digests.update(piece)
-            return bytes(piece), self._digests.finish()
+            return bytes(piece), self._promised.sums_of(piece)
         whole = bytearray()  # a list of pieces would take fifty bytes for each chunk of one byte
 
         async def keep(part: memoryview) -> None:
@@ -240,9 +240,16 @@ class Payload:
     def _events(self, piece: memoryview) -> tuple[Sequence[Event], int]:
         return ([piece], len(piece)) if self._chunked is None else self._chunked.feed(piece)
 
+    @property
+    def digests(self) -> BodyDigests:
+        """The digests of what was read so far."""
+        if self._digests is None:
+            self._digests = self._promised.digests()
+        return self._digests
+
     def _check_size(self, more: int) -> None:
         """Checks the size with `more` received bytes of the object that are not hashed yet."""
-        size = self._digests.size + more
+        size = self.digests.size + more
         if self.size is not None and size > self.size:
             text = f"The body is longer than the {self.size} bytes announced."
             raise S3Error("IncompleteBody", text)
@@ -254,14 +261,14 @@ class Payload:
             self._chunked.verify(events)
         for event in events:
             if isinstance(event, memoryview):
-                self._digests.update(event)
+                self.digests.update(event)
 
     def _finish(self) -> BodySums:
         trailer = self._chunked.finish() if self._chunked is not None else ""
-        if self.size is not None and self._digests.size != self.size:
-            text = f"{self._digests.size} of the {self.size} bytes announced were received."
+        if self.size is not None and self.digests.size != self.size:
+            text = f"{self.digests.size} of the {self.size} bytes announced were received."
             raise S3Error("IncompleteBody", text)
-        return self._digests.finish(trailer)
+        return self.digests.finish(trailer)
 
 
 def _too_large(policy: PayloadPolicy) -> S3Error:
@@ -322,4 +329,4 @@ def open_payload(
         raise S3Error("AccessDenied", "Unsigned payloads are accepted over TLS only.")
     if size is not None and size > policy.object_bytes_max:
         raise _too_large(policy)
-    return Payload(request, size, chunked, BodyDigests(claims, sha256, wanted), policy)
+    return Payload(request, size, chunked, Promised(claims, sha256, wanted), policy)

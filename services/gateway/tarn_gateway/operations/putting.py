@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Final
 
-from tarn.core.condition import ANY, WriteCondition
+from tarn.core.condition import ANY, UNCONDITIONAL, WriteCondition
 from tarn.core.entry_check import LINEAGE_BYTES_MAX
 from tarn.core.ids import BranchId, parse_path
 from tarn.core.refs import branch_to_write
@@ -48,7 +48,9 @@ async def put_object(backend: Backend, request: S3Request) -> Response:
         about,
         tags=tags,
         condition=condition,
-        operation=operation_id(backend, request) if condition else "",
+        operation=operation_id(backend, request)
+        if condition is not UNCONDITIONAL and condition
+        else "",
         lineage=lineage_of(request.headers),
     )
     return Response(200, [("ETag", quoted(entry.etag)), *checksum_headers(entry.checksums)])

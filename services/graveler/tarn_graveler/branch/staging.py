@@ -14,7 +14,7 @@ from tarn.core.branch import Branch
 from tarn.core.entry import TOMBSTONE, address_of, is_tombstone
 from tarn.core.errors import TarnError
 from tarn.kv.keys import path_key
-from tarn.kv.port import Group, Kv, OutcomeUnknownError, Partition
+from tarn.kv.port import Group, Kv, OutcomeUnknownError, Partition, SetsBeside
 from tarn.kv.register import unknown_if
 from tarn_graveler.branch.handle import BranchHandle
 from tarn_graveler.branch.layers import LayerRow, Layers
@@ -52,6 +52,7 @@ class Staging:
         self._layers = layers
         # By the name of a partition: hashing and comparing the partition itself cost a call each.
         self._writes = Batcher[str, tuple[Partition, Group], None](self._write_together, tasks)
+        self._set_beside = kv.set_beside if isinstance(kv, SetsBeside) else None
 
     async def _write_together(
         self, _: str, rows: Sequence[tuple[Partition, Group]]
@@ -83,29 +84,42 @@ class Staging:
         """
         self._age.check(packed, written=False)
         handle = BranchHandle(self._branches, name)
-        branch = handle.cached()
-        if branch is None:
+        kept = self._branches.kept(name)
+        if kept is None:
             branch = await handle.fresh(written=False)
+            kept = self._branches.kept(name)
+        else:
+            branch = kept[0]
         key, private, event = path_key(path), self._private, self._events.put(origin)
         for attempt in range(TRIES):
             before = None if private is None else private.address_at(branch.staging, path)
+            group = Group(key, ((key, packed),), event.companions(path, packed))
+            is_current = False
             try:
-                token = self._branches.staging_partition(name, branch)
-                group = Group(key, ((key, packed),), event.companions(path, packed))
-                await self._writes.submit(token.name, (token, group))
+                if self._set_beside is not None and kept is not None and kept[0] is branch:
+                    _, token, record, version = kept
+                    is_current = await self._set_beside(token, group, record) == version
+                else:
+                    token = self._branches.staging_partition(name, branch)
+                    await self._writes.submit(token.name, (token, group))
             except TarnError:
                 with unknown_if(attempt > 0):
                     raise
-            fresh = await handle.fresh(written=True)
+            fresh = branch if is_current else await handle.fresh(written=True)
             if fresh.takes_writes_as(branch):
                 self._age.check(packed, written=True)
                 event.check_age()
-                self._count(name, branch, len(key) + len(packed))
+                self._branches.events.wrote(
+                    name.repository.repository_id,
+                    name.branch_id,
+                    branch.staging.token_id,
+                    len(key) + len(packed),
+                )
                 if private is not None:
                     born = _born(packed, attempt, is_new=is_new)
                     private.acknowledged(name, branch.staging, path, before, born)
                 return
-            branch = fresh
+            branch, kept = fresh, self._branches.kept(name)
         raise OutcomeUnknownError(
             f"{path}: branch {name.branch_id} was sealed {TRIES} times during the write; "
             "repeat the write"

@@ -15,7 +15,7 @@ from __future__ import annotations
 from tarn.core.address_age import check_address_age, is_young
 from tarn.core.clock import Clock
 from tarn.core.collection import CollectionLimits
-from tarn.core.entry import address_of
+from tarn.core.entry import ADDRESS_AT, address_of
 from tarn.kv.register import unknown_if
 
 __all__ = ["AddressAge"]
@@ -38,10 +38,10 @@ class AddressAge:
         Raises:
             TarnError: FAILED_PRECONDITION, ADDRESS_TOO_OLD, ADDRESS_IN_FUTURE; OUTCOME_UNKNOWN instead if `written`.
         """
-        address = address_of(packed)
-        if address is None:
-            return
         now_us = self._clock.now_us()
-        if not is_young(address, now_us, self._limits):
+        if is_young(packed[ADDRESS_AT], now_us, self._limits):
+            return
+        address = address_of(packed)
+        if address is not None:
             with unknown_if(written):
                 check_address_age(address, now_us, self._limits)

@@ -16,7 +16,6 @@ from tarn.core.part_list import check_parts
 from tarn.core.refs import branch_to_write
 from tarn.gate.access import Access
 from tarn.gate.permits import Caller, RepositoryPermit
-from tarn.rpc.wire.call import Call
 from tarn.rpc.wire.errors import error_to_operation
 from tarn.telemetry.audit.note import note_item
 from tarn_graveler.assembly import Graveler
@@ -88,17 +87,20 @@ class EntryHandler:
             return await self._delete_if(request, permit, name)
         size_bytes, operation_id = check_entry(entry)
         require_features(self._features, entry)
-        condition = UNCONDITIONAL
+        condition, is_conditional = UNCONDITIONAL, False
         if request.HasField("condition"):
             condition = write_condition(request.condition)
-        is_conditional = bool(condition)
+            is_conditional = bool(condition)
         if is_conditional != bool(operation_id):
             # Without a condition, a row that names an upload would pass for its completion.
             text = "names a conditional write or an upload; exactly the entries of these do"
             raise invalid_entry("entry.operation_id", text)
         if request.parts:
             entry = self._with_parts(request, condition)
-        is_new = await self._check_issued(request, permit.call)
+        is_new = request.is_new_address
+        if not await self._access.is_service(permit.call, *_FRONTS):
+            is_new = False
+            self._check_issued(request)
         is_repeat = False
         # An address of another object; a write of the same object with other tags names its identity.
         is_copy = not is_new and not condition.names_identity
@@ -141,8 +143,8 @@ class EntryHandler:
             raise await self._not_writable(name, error) from error
         return pb.StageResult()
 
-    async def _check_issued(self, request: pb.Stage, call: Call) -> bool:
-        """Whether the address of an entry was made for this call.
+    def _check_issued(self, request: pb.Stage) -> None:
+        """Refuses an address of the namespace from anyone who is not proven to be a gateway or a REST endpoint.
 
         Only gateways and REST endpoints (`_FRONTS`) stage addresses in the namespace: they make them, or they found
         them by a lookup for a copy. A client links the object that it wrote to an issued address
@@ -151,10 +153,8 @@ class EntryHandler:
         Raises:
             TarnError: DENIED, ADDRESS_NOT_ISSUED.
         """
-        if await self._access.is_service(call, *_FRONTS):
-            return request.is_new_address
         if not self._gateways_prove():
-            return False  # perhaps a gateway of release 0.9.0
+            return  # perhaps a gateway of release 0.9.0
         text = (
             f"{request.path}: the entry names an address in the storage namespace, which only gateways and REST "
             "endpoints may stage; write the object by S3 or REST, or ask for an address to write to "

@@ -139,17 +139,23 @@ class BranchChange:
 _Outcome = TypeVar("_Outcome", bound="BranchChange | BranchVersion | None")
 
 
+KeptBranch = tuple[Branch, Partition, RowName, Predicate]
+"""A cached record, the partition of its staging token, the row of the record, and the version of that row."""
+
+
 @dataclass(slots=True)
 class _Known:
     """A cached branch: its newest record, the record's bytes, and the time of the last read.
 
     Attributes:
+        predicate: of this version of the record.
         read_at: monotonic seconds; updated by each read that finds the same bytes, as most do.
         rows: the row of the record, and the partition of its staging token; None until they are needed.
     """
 
     value: bytes
     branch: Branch
+    predicate: Predicate
     read_at: float
     rows: tuple[RowName, Partition] | None = None
 
@@ -260,6 +266,14 @@ class Branches:
             return self._rows(name, known)[1]
         return self._repositories.keys_of(name.repository).token(name.branch_id, branch.staging)
 
+    def kept(self, name: BranchName) -> KeptBranch | None:
+        """Returns the record, as `cached`, its version and where its rows are."""
+        known = self._known.get((name.repository.instance_uid, name.branch_id))
+        if known is None or self._clock.monotonic() - known.read_at >= _CACHE_SECONDS:
+            return None
+        record, token = known.rows or self._rows(name, known)
+        return known.branch, token, record, known.predicate
+
     def _rows(self, name: BranchName, known: _Known) -> tuple[RowName, Partition]:
         """Returns `_Known.rows`."""
         rows = known.rows
@@ -286,17 +300,20 @@ class Branches:
         known = self._known.get(place)
         if known is not None and known.value == found.value:
             known.read_at = self._clock.monotonic()
+            known.predicate = found.predicate
             return BranchVersion(known.branch, found.predicate)
         branch = decode_branch(found.value)
         if branch.is_deleted:
             self._known.pop(place)
             self._repositories.forget(name.repository.repository_id)
             raise branch_not_found(name)
-        self._keep(place, found.value, branch)
-        return BranchVersion(branch, found.predicate)
+        version = BranchVersion(branch, found.predicate)
+        self._keep(place, found.value, version)
+        return version
 
-    def _keep(self, place: tuple[str, str], value: bytes, branch: Branch) -> None:
-        self._known.put(place, _Known(value, branch, self._clock.monotonic()))
+    def _keep(self, place: tuple[str, str], value: bytes, version: BranchVersion) -> None:
+        known = _Known(value, version.branch, version.predicate, self._clock.monotonic())
+        self._known.put(place, known)
 
     # ---- changing
 
@@ -406,8 +423,8 @@ class Branches:
             return self._told(name, self._judge(attempts, error.current))
         except OutcomeUnknownError:
             return self._told(name, await self._settle(name, before, after, attempts))
-        self._keep((name.repository.instance_uid, name.branch_id), value, after)
         version = BranchVersion(after, predicate)
+        self._keep((name.repository.instance_uid, name.branch_id), value, version)
         return self._told(name, BranchChange(before.branch, after, version))
 
     def _told(self, name: BranchName, outcome: _Outcome) -> _Outcome:

@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 
 from tarn.block.port import Append
 from tarn.objects.checksums import Algorithm, BodySums
-from tarn_gateway.bodies.checksums import NO_CLAIMS, BodyDigests
+from tarn_gateway.bodies.checksums import NO_CLAIMS, Promised
 from tarn_gateway.bodies.payload import (
     AwsChunked,
     Payload,
@@ -698,7 +698,7 @@ async def test_a_collected_body_of_tiny_chunks_takes_the_memory_of_its_bytes() -
     reader = PiecesBody(pieces, len(body))
     request = Request("PUT", b"/k", b"", Headers([]), reader)
     chunked = AwsChunked(None)
-    payload = Payload(request, count, chunked, BodyDigests(NO_CLAIMS), PayloadPolicy())
+    payload = Payload(request, count, chunked, Promised(NO_CLAIMS), PayloadPolicy())
     tracemalloc.start()
     try:
         whole, _ = await payload.read_all(count)
@@ -714,7 +714,7 @@ async def test_other_tasks_run_while_tiny_chunks_are_received() -> None:
     body = b"1\r\nx\r\n" * count + b"0\r\n\r\n"
     request = Request("PUT", b"/k", b"", Headers([]), BodyReader(len(body), body))
     chunked = AwsChunked(None)
-    payload = Payload(request, count, chunked, BodyDigests(NO_CLAIMS), PayloadPolicy())
+    payload = Payload(request, count, chunked, Promised(NO_CLAIMS), PayloadPolicy())
     written = bytearray()
 
     async def write(part: memoryview) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 
 import pytest
 
-from tarn_gateway.bodies.checksums import NO_CLAIMS, BodyDigests
+from tarn_gateway.bodies.checksums import NO_CLAIMS, Promised
 from tarn_gateway.bodies.payload import Payload, PayloadPolicy
 from tarn_gateway.documents.reading import RATE_MIN_BYTES, ByteBudget, DocumentReader
 from tarn_gateway.documents.xml_in import (
@@ -29,7 +29,7 @@ def document(keys: int = 1000) -> bytes:
 
 def payload(body: bytes) -> Payload:
     request = Request("POST", b"/lake", b"delete", Headers([]), BodyReader(len(body), body))
-    return Payload(request, len(body), None, BodyDigests(NO_CLAIMS), PayloadPolicy())
+    return Payload(request, len(body), None, Promised(NO_CLAIMS), PayloadPolicy())
 
 
 def refused(budget: ByteBudget, user_id: str, count: int) -> str:
