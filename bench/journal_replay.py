@@ -77,7 +77,8 @@ def tables(events: int, writes: int, tokens: list[str]) -> Iterator[pa.Table]:
             pa.array([entries[at] for at in rng.integers(0, ENTRIES, count).tolist()], pa.binary()),
             pa.repeat(pa.scalar(b"", pa.binary()), count),
         ]
-        yield pa.Table.from_arrays(columns, schema=EVENT_SCHEMA)
+        table = pa.Table.from_arrays(columns, schema=EVENT_SCHEMA)
+        yield table.sort_by([("key", "ascending"), ("order", "ascending")])
 
 
 async def written(blocks: BlockStore, arguments: argparse.Namespace) -> Epoch:

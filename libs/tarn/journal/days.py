@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Annotated, Final
 
 import msgspec
 
 from tarn.block.port import BlockExistsError, BlockKey, BlockStore, ReadBlocks, read_whole
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.journal.files import FILE_BYTES_MAX
 from tarn.journal.names import FOLDER, corrupt_error, manifest_path, pass_name
 
 __all__ = ["DayFile", "DayManifest", "decode_manifest", "read_manifest", "write_manifest"]
@@ -48,14 +46,12 @@ async def write_manifest(blocks: BlockStore, namespace: str, folder: str, day: s
     Raises:
         TarnError: EXHAUSTED: the day has too many files.
     """
-    found = []
+    found: list[DayFile] = []
     after = ""
     prefix = f"{FOLDER}{folder}/{day}/"
     while page := await blocks.list_page(namespace, prefix, after, _PAGE):
-        for info in page:
-            if name := pass_name(folder, info.path):
-                body = await read_whole(blocks, BlockKey(namespace, info.path), FILE_BYTES_MAX)
-                found.append(DayFile(name.holder, name.number, hashlib.sha256(body).hexdigest()))
+        names = filter(None, (pass_name(folder, info.path) for info in page))
+        found += [DayFile(each.holder, each.number, each.sha256) for each in names]
         after = page[-1].path
     manifest = DayManifest(day, tuple(sorted(found, key=lambda each: (each.holder, each.number))))
     text = msgspec.json.encode(manifest, order="deterministic")

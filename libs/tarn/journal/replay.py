@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from tarn.core.branch import Branch
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.journal.events import BRANCHES
+from tarn.journal.events import BRANCHES, REPLAYED
 from tarn.journal.runs import RUN_BYTES, SortedRuns
 from tarn.kv.records import decode_branch
 
@@ -54,8 +54,6 @@ LAYER_SCHEMA: Final = pa.schema(
         pa.field("payload", pa.binary()),
     ]
 )
-REPLAYED: Final = ("branch", "token", "order", "key", "payload")
-"""The columns of events that a replay needs."""
 RANKED_SCHEMA: Final = pa.schema(
     [
         pa.field("place", pa.binary()),  # branch, NUL, path
