@@ -54,7 +54,9 @@ async def measured(events: int, folder: Path) -> None:
     began = time.process_time()
     files = [each async for _, each in JudgeFiles(LAKE, epoch, rule)(blocks, sources)]
     told("judge", began, events, "events")
-    ((key, (_, payload)),) = [row for each in files for row in each.records.newest.items()]
+    ((key, (_, payload)),) = [
+        row for each in files if each.records for row in each.records.newest.items()
+    ]
     branch = branch_of(key, payload)
     assert branch is not None
     ranks = ranks_of(key, branch)
@@ -62,9 +64,9 @@ async def measured(events: int, folder: Path) -> None:
     places = []
     for each in files:
         wanted = rebuild._wanted(each.groups, ranks)
-        places.append(
-            InPlace(sources[each.at][1], by_span(wanted, [])[0])
-        ) if wanted.groups else None
+        found = by_span(wanted, []) if wanted else None
+        if found:
+            places.append(InPlace(sources[each.at][1], found[0]))
     began = time.process_time()
     rows = await taken(blocks, places, reading, 0)
     told("read in place", began, len(rows), "rows of named tokens")

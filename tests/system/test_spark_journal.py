@@ -138,7 +138,7 @@ async def test_rows_that_no_span_got_end_the_job(
 ) -> None:
     async with busy_lake(tmp_path) as lab:
         await replayed(spark, lab, tmp_path)
-        former = rebuild.by_span
+        former = dividing.by_span
 
         def without_one(file: FileGroups, ends: Sequence[bytes]) -> dict[int, FileGroups] | None:
             found = former(file, ends)

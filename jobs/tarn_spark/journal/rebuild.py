@@ -44,7 +44,7 @@ from tarn.journal.epochs import Epoch
 from tarn.journal.events import BRANCHES
 from tarn.journal.groups import FileGroups, changed_error
 from tarn.journal.reading import EpochReader, Source
-from tarn.journal.replay import Record, ranks_of, record_of, staged_rows, topmost
+from tarn.journal.replay import Record, StagedRows, ranks_of, record_of, staged_rows, topmost
 from tarn.journal.replayed import BuiltListing, ReplayedJournal
 from tarn.journal.source import files_digest, find_source
 from tarn.kv.keys import RepositoryKeys
@@ -129,17 +129,11 @@ class _Build:
         self, blocks: BlockStore, items: Iterable[tuple[int, InPlace | bytes]]
     ) -> AsyncIterator[_Built | int]:
         """See `PartitionWork`."""
-        held = list(items)
-        if not held:
+        span, count, found = await self.staged(blocks, items)
+        yield count
+        if not count:
             return
-        span, _ = held[0]
-        found = await taken(blocks, [item for _, item in held], self.reading, span)
-        yield len(found)
-        if not len(found):
-            return
-        found = topmost(found)
-        found = found.take(pc.sort_indices(found.column("place")))
-        rows = {each.branch_id: each for each in staged_rows(found)}
+        rows = {each.branch_id: each for each in found}
         with tempfile.TemporaryDirectory(prefix="tarn-rebuild-") as folder:
             opened = open_committed(
                 blocks, Path(folder), cache_bytes=_CACHE_BYTES, rule=self.rule, threads=_THREADS
@@ -152,6 +146,19 @@ class _Build:
                         columns = [own.paths, own.payloads]
                         batches = [pa.record_batch(columns, names=["path", "value"])]
                     yield await self.built(committed, span, part, batches)
+
+    async def staged(
+        self, blocks: BlockStore, items: Iterable[tuple[int, InPlace | bytes]]
+    ) -> tuple[int, int, list[StagedRows]]:
+        """Returns the span, how many rows it got, and those that count."""
+        held = list(items)
+        if not held:
+            return 0, 0, []
+        span, _ = held[0]
+        table = await taken(blocks, [item for _, item in held], self.reading, span)
+        found = topmost(table)
+        found = found.take(pc.sort_indices(found.column("place")))
+        return span, len(table), list(staged_rows(found))
 
     async def built(
         self, committed: Committed, span: int, part: Part, batches: Sequence[pa.RecordBatch]

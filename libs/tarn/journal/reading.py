@@ -53,6 +53,7 @@ __all__ = [
     "PassSelector",
     "Source",
     "facts_of",
+    "path_of",
     "read_base",
     "read_compacted",
     "read_outline",

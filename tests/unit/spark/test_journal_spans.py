@@ -22,8 +22,8 @@ from tarn.journal import files
 from tarn.journal.accounts import Accounts
 from tarn.journal.epochs import Epoch, EpochCause, begin_epoch, next_epoch
 from tarn.journal.events import EventRow, table_of
-from tarn.journal.groups import FileGroups
-from tarn.journal.reading import EpochReader, Source
+from tarn.journal.groups import FileGroups, RowGroup
+from tarn.journal.reading import EpochReader, Source, path_of
 from tarn.journal.replay import RANKED_SCHEMA, branch_of, ranks_of, topmost
 from tarn.journal.writing import BranchPass, JournalWriter, write_base
 from tarn_spark.journal import dividing, spreading
@@ -166,7 +166,7 @@ async def one_file(blocks: BlockStore) -> tuple[Epoch, list[Source], FileTold, S
 
 
 async def replaced(blocks: BlockStore, epoch: Epoch, source: Source, body: bytes) -> None:
-    key = BlockKey(LAKE, spreading.path_of(epoch, source))
+    key = BlockKey(LAKE, path_of(epoch, source))
     await blocks.delete_many(LAKE, [key.path])
     await blocks.put(key, body)
 
@@ -174,7 +174,7 @@ async def replaced(blocks: BlockStore, epoch: Epoch, source: Source, body: bytes
 @pytest.mark.usefixtures("small_groups")
 async def test_a_file_that_changed_after_it_was_judged_is_refused(blocks: BlockStore) -> None:
     epoch, sources, told, reading = await one_file(blocks)
-    key = BlockKey(LAKE, spreading.path_of(epoch, sources[told.at]))
+    key = BlockKey(LAKE, path_of(epoch, sources[told.at]))
     body = await blocks.read(key)
     groups = wanted(told, dict(reading.ranks))
     inside = InPlace(as_bytes(sources[told.at]), groups)
@@ -283,7 +283,7 @@ def test_a_file_of_which_each_span_needs_little_is_exchanged() -> None:
 
     def file(*places: tuple[int, int]) -> FileGroups:
         groups = tuple(
-            dividing.RowGroup(
+            RowGroup(
                 at,
                 10,
                 0,
