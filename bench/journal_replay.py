@@ -5,8 +5,8 @@
 One branch; each path is written `--writes` times on average, in `--tokens` tokens, of which the branch names all but
 one. Reading and checking the files is in the time. With `--compacted` the first nine of ten events are in the files of
 a compaction, as in a large journal, and the others in passes. `--spark` replays as `python -m tarn_spark.rebuild` does,
-with the listing's files, first cold and then in the warm session, so the difference is what a session costs once; and at last
-without the files: what a branch has is then decided and sorted, and thrown away. Beside other
+with the listing's files, first cold and then in the warm session, so the difference is what a session costs once;
+and at last without the files: what a branch has is then decided and sorted, and thrown away. Beside other
 work, the processor time says more than the clock; that of Spark is the time of its JVM and of its Python processes.
 """
 # ruff: noqa: SLF001 - leaves out a part of a module
@@ -170,7 +170,7 @@ async def by_spark(place: BlockPlace, blocks: BlockStore, events: int, times: in
         what = "warm, with the listing" if number else "cold, with the listing"
         if number == times // 2 + 1:
             rebuild._Build = Decided  # type: ignore[misc]
-            rebuild._Work._joined = decided  # type: ignore[method-assign]
+            rebuild._Work._joined = decided  # type: ignore[method-assign, assignment]
         if number > times // 2:
             what = "warm, without the listing"
         began, cpu = time.perf_counter(), tree_cpu_seconds()

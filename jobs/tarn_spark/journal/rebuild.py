@@ -69,6 +69,8 @@ SESSION_SETTINGS: Final = {
 
 _SPAN_ROWS: Final = 250_000
 """Rows of a span, on average: in the memory of one task, at most some four times as many."""
+_FILES_OF_TASK: Final = 8
+"""Files that a task reads, if there are enough tasks; a task costs as much as some 100,000 events."""
 _THREADS: Final = 2
 """Of a task that builds; tasks use the cores."""
 _CACHE_BYTES: Final = 256 << 20
@@ -298,7 +300,8 @@ class _Work:
     def _tasks(self, items: Sequence[Any], work: PartitionWork[Any, Any]) -> RDD[Any]:
         """Returns an RDD of what tasks make of files."""
         context = self.job.spark.sparkContext
-        tasks = pieces_of(len(items), context.defaultParallelism)
+        slots = context.defaultParallelism
+        tasks = min(pieces_of(len(items), slots), max(2 * slots, len(items) // _FILES_OF_TASK))
         return context.parallelize(items, tasks).mapPartitions(partition_task(self.job.place, work))
 
     async def fold(self) -> list[BuiltListing]:

@@ -20,7 +20,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarn.aio.first_error import collapse_error_groups
-from tarn.block.port import BlockKey, BlockStore
+from tarn.block.port import BlockKey, BlockNotFoundError, BlockStore
 from tarn.core.listing.breaks import BreakRule
 from tarn.journal.epochs import Epoch
 from tarn.journal.events import REPLAYED
@@ -169,12 +169,15 @@ class InPlace(NamedTuple):
             last: the last place of the span; None: it has no end.
 
         Raises:
-            TarnError: CORRUPT: the file is another one than when it was judged. BLOCK_NOT_FOUND: it has gone.
+            TarnError: CORRUPT: the file is another one than when it was judged, or has gone.
         """
         is_mixed = any(each.branch is None or each.token is None for each in self.groups.groups)
         columns = REPLAYED if is_mixed else ("order", "key", "payload")
         key = BlockKey(reading.namespace, path_of(reading.epoch, named_by(self.source)))
-        table = await read_some(blocks, key, self.groups, columns)
+        try:
+            table = await read_some(blocks, key, self.groups, columns)
+        except BlockNotFoundError as error:
+            raise changed_error() from error
         return await asyncio.to_thread(self._ranked, table, reading.ranks, after, last)
 
     def _ranked(
