@@ -28,9 +28,9 @@ from tarn.journal.reading import EpochReader
 from tarn.journal.replay import branch_of, ranks_of, topmost
 from tarn.rpc.process.system import SystemClock
 from tarn_spark.journal import rebuild
-from tarn_spark.journal.dividing import Part, SampleFiles, sampled
+from tarn_spark.journal.dividing import Part, by_span
 from tarn_spark.journal.sources import as_bytes, sha256_in
-from tarn_spark.journal.spreading import TOLD, ReadFiles, taken
+from tarn_spark.journal.spreading import InPlace, JudgeFiles, SpreadFiles, taken
 
 
 async def measured(events: int, folder: Path) -> None:
@@ -49,32 +49,47 @@ async def measured(events: int, folder: Path) -> None:
     async def all_of(work: AsyncIterator[Any]) -> list[Any]:
         return [each async for each in work]
 
-    began = time.process_time()
-    await all_of(SampleFiles(LAKE, epoch, rule)(blocks, sampled(names)))
-    told("sample", began, events, "events")
-    began = time.process_time()
     sources = list(enumerate(map(as_bytes, names)))
-    found = await all_of(ReadFiles(LAKE, epoch, [])(blocks, sources))
-    told("read, check, and spread", began, events, "events")
-    files = [each for partition, each in found if partition == TOLD]
-    pieces = [each for partition, each in found if partition != TOLD]
-    digests = {each.at: sha256_in(each.facts) for each in files}
-    ((key, (_, payload)),) = [row for each in files for row in each.records.newest.items()]
+    await all_of(JudgeFiles(LAKE, epoch, rule)(blocks, sources[:1]))
+    began = time.process_time()
+    files = [each async for _, each in JudgeFiles(LAKE, epoch, rule)(blocks, sources)]
+    told("judge", began, events, "events")
+    ((key, (_, payload)),) = [
+        row for each in files if each.records for row in each.records.newest.items()
+    ]
     branch = branch_of(key, payload)
     assert branch is not None
     ranks = ranks_of(key, branch)
+    reading = SpreadFiles(LAKE, epoch, [], ranks)
+    places = []
+    for each in files:
+        wanted = rebuild._wanted(each.groups, ranks)
+        found = by_span(wanted, []) if wanted else None
+        if found:
+            places.append(InPlace(sources[each.at][1], found[0]))
     began = time.process_time()
-    rows = taken(pieces, digests, ranks).table
+    rows = await taken(blocks, places, reading, 0)
+    told("read in place", began, len(rows), "rows of named tokens")
+    began = time.process_time()
     top = topmost(rows)
+    told("take what counts", began, len(rows), "rows of named tokens")
+    began = time.process_time()
     top = top.take(pc.sort_indices(top.column("place")))
-    told("take what counts, and sort", began, len(rows), "rows of named tokens")
+    told("sort it", began, len(rows), "rows of named tokens")
     head = await rebuild._listing_of(blocks, LAKE, branch.commit_id)
     part = Part("main", head, head, PathSpan("", None), is_first=True)
     erased = rebuild._KnownErasures(frozenset())
     began = time.process_time()
-    building = rebuild._Build(LAKE, digests, ranks, {0: [part]}, erased, rule)
-    await all_of(building(blocks, [(TOLD + 1, each) for each in pieces]))
-    told("take, sort, and write the listing", began, len(top), "objects")
+    building = rebuild._Build(reading, {0: [part]}, erased, rule)
+    await all_of(building(blocks, [(0, each) for each in places]))
+    told("read, take, sort, and write the listing", began, len(top), "objects")
+    began = time.process_time()
+    asked = [(sources[each.at][1], sha256_in(each.facts)) for each in files]
+    pieces = await all_of(reading(blocks, asked))
+    told("read, and spread for an exchange", began, events, "events")
+    began = time.process_time()
+    await taken(blocks, [each for _, each in pieces], reading, 0)
+    told("take pieces", began, len(rows), "rows of named tokens")
     await blocks.close()
 
 

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 __all__ = ["JournaledRecords", "WatchedLink"]
 
 _REGISTRATIONS = "sim/journal/"
-_FILE = re.compile(r"^_tarn/journal/.*/[0-9a-f]{32}-[0-9]{10}\.parquet$")
+_FILE = re.compile(r"^_tarn/journal/.*/[0-9a-f]{32}-[0-9]{10}-[0-9a-f]{64}\.parquet$")
 _Row = tuple[bytes, int, str, bytes]
 """Id, order, key and payload of an event."""
 

@@ -7,7 +7,7 @@ import os
 import random
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -23,11 +23,13 @@ from tarn.block.port import BlockKey
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId
 from tarn.core.listing.breaks import BreakRule
+from tarn.journal.groups import FileGroups
 from tarn.journal.names import base_path
 from tarn.journal.replayed import ReplayedJournal, load_replayed, save_replayed
 from tarn.journal.source import find_source
 from tarn_graveler.rebuild.report import RebuildReport
 from tarn_spark.collection.executor import close_stores
+from tarn_spark.journal import dividing, rebuild
 from tarn_spark.journal.rebuild import SparkReplay
 
 ROOT = Path(__file__).parents[2]
@@ -98,7 +100,9 @@ async def damage(lab: RebuildLab, path: str) -> None:
     await lab.replicas.blocks.put(key, body[:-9] + bytes(9))
 
 
-async def test_a_rebuild_takes_over_what_spark_has_replayed(spark: Any, tmp_path: Path) -> None:
+async def test_a_rebuild_takes_over_what_spark_has_replayed(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async with busy_lake(tmp_path) as lab:
         before = await lab.shown(lab.lake.graveler, lab.lake.repository)
         namespace, paths = lab.lake.repository.storage_namespace, await lab.pass_files()
@@ -106,6 +110,9 @@ async def test_a_rebuild_takes_over_what_spark_has_replayed(spark: Any, tmp_path
         assert {each.branch_id for each in ready.listings} == {"main", "dev"}
         found = await made(lab, ready)
         assert found[1] == before
+        with monkeypatch.context() as patched:
+            patched.setattr(dividing, "_READS_MAX", 0)  # the rows of all files are exchanged
+            assert await replayed(spark, lab, tmp_path) == ready
         assert found == await made(lab)
         # Files are lost and damaged: both tell the same, and make the same of the rest.
         await lab.remove(namespace, paths[-3])
@@ -124,6 +131,24 @@ async def test_a_rebuild_takes_over_what_spark_has_replayed(spark: Any, tmp_path
         with pytest.raises(TarnError, match="base/0000000001") as caught:
             await replayed(spark, lab, tmp_path)
         assert caught.value.kind is Kind.CORRUPT
+
+
+async def test_rows_that_no_span_got_end_the_job(
+    spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with busy_lake(tmp_path) as lab:
+        await replayed(spark, lab, tmp_path)
+        former = dividing.by_span
+
+        def without_one(file: FileGroups, ends: Sequence[bytes]) -> dict[int, FileGroups] | None:
+            found = former(file, ends)
+            if found:
+                del found[max(found)]
+            return found
+
+        monkeypatch.setattr(rebuild, "by_span", without_one)
+        with pytest.raises(TarnError, match="has changed or gone while the journal was read"):
+            await replayed(spark, lab, tmp_path)
 
 
 async def test_a_job_that_is_killed_is_repeated(tmp_path: Path) -> None:

@@ -1,51 +1,51 @@
-"""Divides the places of a journal into spans of about equal numbers of rows, before all of it was read.
+"""Divides the places of a journal into spans of about equal numbers of rows, and files into those that the tasks of
+spans read in place and those whose rows are exchanged.
 
-Spans are a matter of speed and memory only, so files are sampled without judging them. All spans end where listings
-are cut (`tarn.core.listing.breaks`).
+Spans are a matter of speed and memory only, so they are cut by a sample. All of them end where listings are cut
+(`tarn.core.listing.breaks`).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import msgspec
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from tarn.block.port import BlockStore
-from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import MetarangeId
 from tarn.core.listing.breaks import BreakRule
 from tarn.core.listing.spans import PathSpan, path_after
-from tarn.journal.epochs import Epoch
-from tarn.journal.names import PassName
-from tarn.journal.reading import Source, read_unjudged
-from tarn_spark.journal.sources import as_bytes, named_by
+from tarn.core.parquet import read_groups
+from tarn.journal.events import EVENT_SCHEMA
+from tarn.journal.groups import FileGroups, RowGroup
 
-__all__ = ["Part", "Sample", "SampleFiles", "ends_of", "parts_of", "sampled"]
+__all__ = ["Part", "Sample", "by_span", "ends_of", "is_wanted", "parts_of", "samples_of"]
 
-_COLUMNS: Final = ("branch", "token", "order", "key")
-_PASSES: Final = 3
-"""Passes that are sampled at least, if there are as many."""
-_OF_PASSES: Final = 16
-"""Of so many passes one is sampled, if there are more."""
+_OF_GROUPS: Final = 4
+"""Of so many row groups one is sampled."""
+_OF_ROWS: Final = 1024
+"""Of so many of its rows one tells its place."""
+_READS_MAX: Final = 4
+"""How often the rows of a file are read by the tasks of spans at most, on average; else its rows are exchanged."""
 
 
 class Sample(NamedTuple):
-    """What a file says of the places of all.
+    """What a row group says of the places of all.
 
     Attributes:
-        weight: of how many files it is one.
-        rows: of tokens, in it.
-        places: of rows of tokens after whose paths a listing is cut.
+        group: its number.
+        places: of some rows of tokens.
+        cuts: places of all rows of tokens after whose paths a listing is cut.
     """
 
-    weight: float
-    rows: int
+    group: int
     places: list[bytes]
+    cuts: list[bytes]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,74 +67,86 @@ class Part:
     is_first: bool
 
 
-def sampled(sources: Sequence[Source]) -> list[tuple[float, bytes]]:
-    """Returns the files that are sampled, and the weight of each.
+def samples_of(at: int, body: bytes, file: FileGroups, rule: BreakRule) -> list[Sample]:
+    """Samples some row groups of a file.
 
-    A file of a base or a compaction has a part of all places, so each is one of them. Passes have rows of all places,
-    and those of one holder come by time: some are enough.
-    """
-    named = [each for each in sources if not isinstance(each, PassName)]
-    passes = [each for each in sources if isinstance(each, PassName)]
-    step = min(_OF_PASSES, max(1, len(passes) // _PASSES))
-    some = passes[::step]
-    found = [(1.0, as_bytes(each)) for each in named]
-    return found + [(len(passes) / len(some), as_bytes(each)) for each in some]
-
-
-@dataclass(frozen=True, slots=True)
-class SampleFiles:
-    """Samples files; takes those of `sampled`, yields a `Sample` of each. One that is damaged yields none.
-
-    Attributes:
-        namespace: of the journal.
-        epoch: of the files.
+    Args:
+        at: position of the file among all.
+        body: the file.
+        file: its row groups.
         rule: where listings are cut.
+
+    Raises:
+        UNREADABLE: the file is damaged.
     """
-
-    namespace: str
-    epoch: Epoch
-    rule: BreakRule
-
-    async def __call__(
-        self, blocks: BlockStore, items: Iterable[tuple[float, bytes]]
-    ) -> AsyncIterator[Sample]:
-        """See `PartitionWork`."""
-        for weight, source in items:
-            try:
-                table = await read_unjudged(
-                    blocks, self.namespace, self.epoch, named_by(source), _COLUMNS
-                )
-            except TarnError as error:
-                if error.kind not in {Kind.CORRUPT, Kind.NOT_FOUND}:
-                    raise
-                continue
-            rows = table.filter(pc.not_equal(table.column("token"), ""))
-            yield Sample(weight, len(rows), _places(rows, self.rule))
+    found = []
+    for group in file.groups[-at % _OF_GROUPS :: _OF_GROUPS]:
+        if group.branch is None or group.token is None:
+            table = read_groups(body, EVENT_SCHEMA, ["branch", "token", "key"], [group.number])
+            table = table.filter(pc.not_equal(table.column("token"), ""))
+            branches = table.column("branch").cast(pa.binary())
+        elif group.token:
+            table = read_groups(body, EVENT_SCHEMA, ["key"], [group.number])
+            branches = pa.scalar(group.branch.encode(), pa.binary())
+        else:
+            continue
+        keys = table.column("key").combine_chunks()
+        ends = np.flatnonzero(rule.ends_after(keys)) if len(keys) else np.zeros(0, np.int64)
+        places = pc.binary_join_element_wise(branches, keys.cast(pa.binary()), b"\0")
+        some = places[_OF_ROWS // 2 :: _OF_ROWS] if len(places) > _OF_ROWS else places[:1]
+        found.append(Sample(group.number, some.to_pylist(), places.take(ends).to_pylist()))
+    return found
 
 
-def _places(rows: pa.Table, rule: BreakRule) -> list[bytes]:
-    ends = [rule.ends_after(piece) for piece in rows.column("key").chunks]
-    found = rows.filter(pa.array(np.concatenate([np.zeros(0, np.bool_), *ends])))
-    both = zip(found.column("branch").to_pylist(), found.column("key").to_pylist(), strict=True)
-    return [f"{branch}\0{key}".encode() for branch, key in both]
+def ends_of(samples: Iterable[Sample], rows: int, span_rows: int) -> list[bytes]:
+    """Returns the last places of spans of about so many rows each, ascending; not of the last one.
 
-
-def ends_of(samples: Iterable[Sample], span_rows: int) -> list[bytes]:
-    """Returns the last places of spans of about so many rows each; not of the last one."""
-    weights: dict[bytes, float] = {}
-    rows = 0.0
+    Args:
+        samples: of what is divided.
+        rows: all of it.
+        span_rows: as said.
+    """
+    places, cuts = [], set()
     for sample in samples:
-        rows += sample.weight * sample.rows
-        for place in sample.places:
-            weights[place] = weights.get(place, 0.0) + sample.weight
-    spans = -(-int(rows) // span_rows)
-    if not weights or spans < 2:
+        places += [*sample.places, *sample.cuts]
+        cuts.update(sample.cuts)
+    spans = -(-rows // span_rows)
+    if not cuts or spans < 2:
         return []
-    places = sorted(weights)
-    before = np.cumsum([weights[each] for each in places])
-    wanted = before[-1] * np.arange(1, spans) / spans
-    at = np.searchsorted(before, wanted)
-    return sorted({places[min(each, len(places) - 1)] for each in at.tolist()})
+    places.sort()
+    ends = sorted(cuts)
+    before = np.array([bisect_left(places, each) for each in ends])
+    middles = (before[1:] + before[:-1]) / 2
+    wanted = len(places) * np.arange(1, spans) / spans
+    return sorted({ends[at] for at in np.searchsorted(middles, wanted).tolist()})
+
+
+def is_wanted(group: RowGroup, layers: Mapping[bytes, object]) -> bool:
+    """Returns whether a row group may have rows of some layers: branch, NUL, token."""
+    if group.branch is None or group.token is None:
+        return group.rows > 0
+    return f"{group.branch}\0{group.token}".encode() in layers
+
+
+def by_span(file: FileGroups, ends: Sequence[bytes]) -> dict[int, FileGroups] | None:
+    """Returns the row groups of a file that the task of each span reads, by span; None: they are too many.
+
+    Args:
+        file: with the groups that are wanted.
+        ends: of the spans, as `ends_of` returns them.
+    """
+    found: dict[int, list[RowGroup]] = {}
+    left = _READS_MAX * sum(group.rows for group in file.groups)
+    for group in file.groups:
+        first, last = bisect_left(ends, group.first), bisect_left(ends, group.last)
+        left -= group.rows * (last - first + 1)
+        if left < 0:
+            return None
+        for span in range(first, last + 1):
+            found.setdefault(span, []).append(group)
+    return {
+        span: msgspec.structs.replace(file, groups=tuple(groups)) for span, groups in found.items()
+    }
 
 
 def parts_of(

@@ -18,15 +18,17 @@ from __future__ import annotations
 
 import tempfile
 from collections import Counter
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 from operator import index
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
+from pyspark import RDD
 from pyspark.sql import SparkSession
 
 from tarn.block.committed import Committed, open_committed
@@ -40,23 +42,17 @@ from tarn.core.listing.breaks import BreakRule
 from tarn.journal.accounts import Accounts
 from tarn.journal.epochs import Epoch
 from tarn.journal.events import BRANCHES
+from tarn.journal.groups import FileGroups, changed_error
 from tarn.journal.reading import EpochReader, Source
-from tarn.journal.replay import Record, ranks_of, record_of, staged_rows, topmost
+from tarn.journal.replay import Record, StagedRows, ranks_of, record_of, staged_rows, topmost
 from tarn.journal.replayed import BuiltListing, ReplayedJournal
 from tarn.journal.source import files_digest, find_source
 from tarn.kv.keys import RepositoryKeys
 from tarn_spark.collection.actions import SparkActions
-from tarn_spark.collection.executor import StorePlace, partition_task
-from tarn_spark.journal.dividing import Part, SampleFiles, ends_of, parts_of, sampled
+from tarn_spark.collection.executor import PartitionWork, StorePlace, partition_task
+from tarn_spark.journal.dividing import Part, by_span, ends_of, is_wanted, parts_of
 from tarn_spark.journal.sources import as_bytes, judged, pieces_of, sha256_in
-from tarn_spark.journal.spreading import (
-    TOLD,
-    Piece,
-    ReadFiles,
-    TakeTold,
-    changed_error,
-    taken,
-)
+from tarn_spark.journal.spreading import FileTold, InPlace, JudgeFiles, SpreadFiles, TakeTold, taken
 
 __all__ = ["SESSION_SETTINGS", "SparkReplay"]
 
@@ -73,6 +69,8 @@ SESSION_SETTINGS: Final = {
 
 _SPAN_ROWS: Final = 250_000
 """Rows of a span, on average: in the memory of one task, at most some four times as many."""
+_FILES_OF_TASK: Final = 8
+"""Files that a task reads, if there are enough tasks; a task costs as much as some 100,000 events."""
 _THREADS: Final = 2
 """Of a task that builds; tasks use the cores."""
 _CACHE_BYTES: Final = 256 << 20
@@ -115,44 +113,29 @@ class _KnownErasures:
 
 @dataclass(frozen=True, slots=True)
 class _Build:
-    """Builds the listings of a span; takes all of its pieces, yields a `_Built` of each part, and how many rows it got
-    of files that count.
+    """Builds the listings of a span; takes what `taken` needs, yields the number of rows and a `_Built` of each part.
 
     Attributes:
-        namespace: of the repository.
-        digests: of the files that count; see `taken`.
-        ranks: of the layers whose rows are wanted.
+        reading: of which journal, with the ends of spans, and the ranks of the layers whose rows are wanted.
         parts: of each span.
         erased: see `Committed.build`.
         rule: where listings are cut.
     """
 
-    namespace: str
-    digests: Mapping[int, str]
-    ranks: Mapping[bytes, int]
+    reading: SpreadFiles
     parts: Mapping[int, Sequence[Part]]
     erased: _KnownErasures
     rule: BreakRule
 
     async def __call__(
-        self, blocks: BlockStore, items: Iterable[tuple[int, Piece]]
+        self, blocks: BlockStore, items: Iterable[tuple[int, InPlace | bytes]]
     ) -> AsyncIterator[_Built | int]:
         """See `PartitionWork`."""
-        span = -1
-
-        def pieces() -> Iterator[Piece]:
-            nonlocal span
-            for partition, piece in items:
-                span = partition - 1
-                yield piece
-
-        found, count = taken(pieces(), self.digests, self.ranks)
+        span, count, found = await self.staged(blocks, items)
         yield count
-        if not len(found):
+        if not count:
             return
-        found = topmost(found)
-        found = found.take(pc.sort_indices(found.column("place")))
-        rows = {each.branch_id: each for each in staged_rows(found)}
+        rows = {each.branch_id: each for each in found}
         with tempfile.TemporaryDirectory(prefix="tarn-rebuild-") as folder:
             opened = open_committed(
                 blocks, Path(folder), cache_bytes=_CACHE_BYTES, rule=self.rule, threads=_THREADS
@@ -166,6 +149,19 @@ class _Build:
                         batches = [pa.record_batch(columns, names=["path", "value"])]
                     yield await self.built(committed, span, part, batches)
 
+    async def staged(
+        self, blocks: BlockStore, items: Iterable[tuple[int, InPlace | bytes]]
+    ) -> tuple[int, int, list[StagedRows]]:
+        """Returns the span, how many rows it got, and those that count."""
+        held = list(items)
+        if not held:
+            return 0, 0, []
+        span, _ = held[0]
+        table = await taken(blocks, [item for _, item in held], self.reading, span)
+        found = topmost(table)
+        found = found.take(pc.sort_indices(found.column("place")))
+        return span, len(table), list(staged_rows(found))
+
     async def built(
         self, committed: Committed, span: int, part: Part, batches: Sequence[pa.RecordBatch]
     ) -> _Built:
@@ -173,7 +169,7 @@ class _Build:
         listing, problem = "", ""
         try:
             made = await committed.build_part(
-                self.namespace,
+                self.reading.namespace,
                 part.base,
                 [_layer(batches)],
                 part.paths,
@@ -251,9 +247,9 @@ class _Work:
         records: that exist, ascending by key.
         entries: of reflogs.
         unreadable: how many records of a branch cannot be read.
-        ends: the last places of the spans, but for the last one.
-        spread: what was read, by its partition.
-        digests: of the files that count.
+        sources: all files.
+        files: what those tell that count, by position.
+        digests: their SHA-256.
         counts: rows of each layer in these files.
         problems: branches whose uncommitted rows are lost.
     """
@@ -264,61 +260,58 @@ class _Work:
     records: list[Record] = field(default_factory=list)
     entries: list[tuple[str, bytes]] = field(default_factory=list)
     unreadable: list[tuple[str, int]] = field(default_factory=list)
-    ends: list[bytes] = field(default_factory=list)
-    spread: Any = None
+    sources: list[bytes] = field(default_factory=list)
+    files: dict[int, FileTold] = field(default_factory=dict)
     digests: dict[int, str] = field(default_factory=dict)
     counts: Counter[bytes] = field(default_factory=Counter)
     problems: dict[str, BuiltListing] = field(default_factory=dict)
 
     async def read(self, sources: Sequence[Source], reader: EpochReader) -> None:
-        """Reads all files, and takes what counts beside the rows of tokens."""
+        """Reads what all files tell, and takes what counts beside the rows of tokens."""
         context = self.job.spark.sparkContext
-        slots = context.defaultParallelism
-        some = sampled(sources)
-        sampling = SampleFiles(self.job.namespace, self.epoch, self.job.rule)
-        samples = context.parallelize(some, min(pieces_of(len(some), slots), slots)).mapPartitions(
-            partition_task(self.job.place, sampling)
-        )
-        found = await self.actions.run("sample the journal", samples.collect)
-        self.ends = ends_of(found, self.job.span_rows)
-        reading = ReadFiles(self.job.namespace, self.epoch, self.ends)
-        files = [(at, as_bytes(each)) for at, each in enumerate(sources)]
-        read = context.parallelize(files, pieces_of(len(files), slots)).mapPartitions(
-            partition_task(self.job.place, reading)
-        )
-        self.spread = read.partitionBy(len(self.ends) + 2, index)
-        *facts, told = await self._told("read the journal", TakeTold())
-        facts.sort()
-        damaged, kept = judged(facts, sources, reader.selector)
-        if left_out := frozenset(damaged):
-            again = await self._told("read records", TakeTold(left_out))
-            told = again.pop()
-            if sorted(map(_named, again)) != [*map(_named, facts)]:
+        self.sources = [as_bytes(each) for each in sources]
+        judging = JudgeFiles(self.job.namespace, self.epoch, self.job.rule)
+        read = self._tasks(list(enumerate(self.sources)), judging).partitionBy(1, index)
+
+        async def told_by(step: str, take: TakeTold) -> list[Any]:
+            taking = read.mapPartitions(take)
+            return list(await self.actions.run(step, lambda: context.runJob(taking, list)))
+
+        *told, records = await told_by("read the journal", TakeTold())
+        told.sort()
+        damaged, kept = judged([(each.at, each.facts) for each in told], sources, reader.selector)
+        left_out = frozenset(damaged)
+        if left_out:
+            *again, records = await told_by("read records", TakeTold(left_out))
+            if sorted(map(_named, again)) != [*map(_named, told)]:
                 raise changed_error()
-        positions = [at for at in range(len(sources)) if at not in left_out]
-        for at, each in zip(positions, kept, strict=True):
+        self.files = {each.at: each for each in told if each.at not in left_out}
+        for at, each in zip(self.files, kept, strict=True):
             self.digests[at] = each.sha256
             for (name, token), count in each.counts.items():
                 if token:
                     self.counts[f"{name}\0{token}".encode()] += count
-        for key, (order, payload) in sorted(told.newest.items()):
+        for key, (order, payload) in sorted(records.newest.items()):
             if payload:
                 self.records.append(record_of(key, payload, order))
-        self.entries = sorted(told.entries)
-        self.unreadable = sorted(told.unreadable.items())
+        self.entries = sorted(records.entries)
+        self.unreadable = sorted(records.unreadable.items())
 
-    async def _told(self, step: str, take: TakeTold) -> list[Any]:
-        """Returns the facts of all files, by position, and at the end what they tell of records."""
-        told = self.spread.mapPartitions(take)
-        run = self.job.spark.sparkContext.runJob
-        found: list[Any] = await self.actions.run(step, lambda: run(told, list, [TOLD]))
-        return found
+    def _tasks(self, items: Sequence[Any], work: PartitionWork[Any, Any]) -> RDD[Any]:
+        """Returns an RDD of what tasks make of files."""
+        context = self.job.spark.sparkContext
+        slots = context.defaultParallelism
+        tasks = min(pieces_of(len(items), slots), max(2 * slots, len(items) // _FILES_OF_TASK))
+        return context.parallelize(items, tasks).mapPartitions(partition_task(self.job.place, work))
 
     async def fold(self) -> list[BuiltListing]:
         """Builds the listings of all branches with uncommitted rows."""
-        ranks, parts = await self._divided()
-        if not parts:
+        ranks, bases = await self._layers()
+        if not bases:
             return sorted(self.problems.values(), key=lambda each: each.branch_id)
+        wanted = {at: _wanted(each.groups, ranks) for at, each in self.files.items()}
+        ends = self._ends(ranks, wanted)
+        reading = SpreadFiles(self.job.namespace, self.epoch, ends, ranks)
         prefix = RepositoryKeys.ERASED.decode()
         erased = _KnownErasures(
             frozenset(
@@ -327,18 +320,21 @@ class _Work:
                 if each.key.startswith(prefix)
             )
         )
-        building = _Build(self.job.namespace, self.digests, ranks, parts, erased, self.job.rule)
-        folded = self.spread.mapPartitions(partition_task(self.job.place, building))
-        spans = [TOLD + 1 + span for span in range(len(self.ends) + 1)]
+        building = _Build(reading, parts_of(ends, bases), erased, self.job.rule)
+        folded = self._divided(reading, wanted).mapPartitions(
+            partition_task(self.job.place, building)
+        )
         run = self.job.spark.sparkContext.runJob
-        found = await self.actions.run("fold", lambda: run(folded, list, spans))
-        if sum(each for each in found if isinstance(each, int)) != self.counts.total():
+        found = await self.actions.run("fold", lambda: run(folded, list))
+        if sum(each for each in found if isinstance(each, int)) != sum(
+            self.counts[layer] for layer in ranks
+        ):
             raise changed_error()
         built = [each for each in found if isinstance(each, _Built)]
         return await self._joined({(each.branch_id, each.span): each for each in built}, building)
 
-    async def _divided(self) -> tuple[dict[bytes, int], dict[int, list[Part]]]:
-        """Returns the ranks of all layers that records name, and the parts of each span."""
+    async def _layers(self) -> tuple[dict[bytes, int], dict[str, tuple[MetarangeId, MetarangeId]]]:
+        """Returns the ranks of all layers that records name, and the listings of the branches that have rows."""
         bases: dict[str, tuple[MetarangeId, MetarangeId]] = {}
         all_ranks: dict[bytes, int] = {}
         for record in self.records:
@@ -351,7 +347,37 @@ class _Work:
             ):
                 bases[name] = found
                 all_ranks |= ranks
-        return all_ranks, parts_of(self.ends, bases)
+        return all_ranks, bases
+
+    def _ends(
+        self, ranks: Mapping[bytes, int], wanted: Mapping[int, FileGroups | None]
+    ) -> list[bytes]:
+        """Returns the last places of the spans."""
+        samples = []
+        for at, file in wanted.items():
+            if file is not None:
+                numbers = {each.number for each in file.groups}
+                samples += [each for each in self.files[at].samples if each.group in numbers]
+        rows = sum(self.counts[layer] for layer in ranks)
+        return ends_of(samples, rows, self.job.span_rows)
+
+    def _divided(self, reading: SpreadFiles, wanted: Mapping[int, FileGroups | None]) -> RDD[Any]:
+        """Returns an RDD with a partition for each span: its files to read in place, and pieces of the others."""
+        context = self.job.spark.sparkContext
+        spans: list[list[tuple[int, InPlace]]] = [[] for _ in range(len(reading.ends) + 1)]
+        exchanged = []
+        for at, file in wanted.items():
+            found = None if file is None else by_span(file, reading.ends)
+            if found is None:
+                exchanged.append((self.sources[at], self.digests[at]))
+                continue
+            for span, groups in found.items():
+                spans[span].append((span, InPlace(self.sources[at], groups)))
+        items = [each for span in spans for each in span]
+        if not exchanged:
+            return context.parallelize(spans, len(spans)).flatMap(list)
+        pieces = self._tasks(exchanged, reading)
+        return context.union([context.parallelize(items, 1), pieces]).partitionBy(len(spans), index)
 
     async def _base_of(self, name: str, branch: Branch) -> tuple[MetarangeId, MetarangeId] | None:
         """Returns the listing beneath the uncommitted rows of a branch, and that of its commit."""
@@ -400,8 +426,16 @@ class _Work:
         return BuiltListing(name, count, listing, problem)
 
 
-def _named(facts: tuple[int, bytes]) -> tuple[int, str]:
-    return facts[0], sha256_in(facts[1])
+def _wanted(file: FileGroups | None, ranks: Mapping[bytes, int]) -> FileGroups | None:
+    """Returns the groups of a file that may have rows of layers that records name."""
+    if file is None:
+        return None
+    groups = tuple(each for each in file.groups if is_wanted(each, ranks))
+    return msgspec.structs.replace(file, groups=groups)
+
+
+def _named(told: FileTold) -> tuple[int, str]:
+    return told.at, sha256_in(told.facts)
 
 
 async def _listing_of(blocks: BlockStore, namespace: str, commit_id: CommitId) -> MetarangeId:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Awaitable, Iterable, Sequence
+from typing import Final, TypeVar
 
 import msgspec
 import pyarrow as pa
@@ -14,13 +14,21 @@ from tarn.core.errors import Kind, Reason, TarnError
 from tarn.journal.compactions import CompactedFile
 from tarn.journal.epochs import BaseFile, Epoch
 from tarn.journal.names import PassName
-from tarn.journal.reading import FileFacts, PassSelector, Source, read_source
+from tarn.journal.reading import (
+    FileFacts,
+    Outline,
+    PassSelector,
+    Source,
+    read_outline,
+    read_source,
+)
 
 __all__ = [
     "SOURCES",
     "as_bytes",
     "judged",
     "named_by",
+    "outline_row",
     "pieces_of",
     "read_row",
     "sha256_in",
@@ -28,6 +36,8 @@ __all__ = [
 ]
 
 SOURCES: Final = "at int, source binary"
+T = TypeVar("T")
+
 _TASKS_OF_SLOT: Final = 8
 
 
@@ -101,14 +111,36 @@ async def read_row(
         TarnError: CORRUPT: the file is one of a base. Any error of the store.
     """
     named = named_by(source)
+    told, found = await _told(named, read_source(blocks, namespace, epoch, named, columns))
+    return told, None if found is None else found[1]
+
+
+async def outline_row(
+    blocks: ReadBlocks, namespace: str, epoch: Epoch, source: bytes
+) -> tuple[bytes, Outline | None]:
+    """Reads what the file of a row has, as `read_row` does."""
+    named = named_by(source)
+    found: tuple[FileFacts, Outline] | None
+
+    async def outlined() -> tuple[FileFacts, Outline]:
+        outline = await read_outline(blocks, namespace, epoch, named)
+        return outline.facts, outline
+
+    told, found = await _told(named, outlined())
+    return told, None if found is None else found[1]
+
+
+async def _told(
+    named: Source, read: Awaitable[tuple[FileFacts, T]]
+) -> tuple[bytes, tuple[FileFacts, T] | None]:
     try:
-        facts, table = await read_source(blocks, namespace, epoch, named, columns)
+        found = await read
     except TarnError as error:
         if isinstance(named, BaseFile) or error.kind not in {Kind.CORRUPT, Kind.NOT_FOUND}:
             raise
         told = _Told(error=(error.kind.value, error.reason.value, error.message))
         return msgspec.msgpack.encode(told), None
-    return msgspec.msgpack.encode(_Told(facts=facts)), table
+    return msgspec.msgpack.encode(_Told(facts=found[0])), found
 
 
 def sha256_in(facts: bytes) -> str:

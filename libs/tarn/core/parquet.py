@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 from tarn.core.parquet_lengths import delta_bytes, longest_text
 from tarn.core.parquet_pages import DELTA_STRINGS, Chunk, Page, chunks_of
 
-__all__ = ["ParquetLimits", "UNREADABLE", "read_table"]
+__all__ = ["ParquetLimits", "UNREADABLE", "checked_groups", "read_groups", "read_table"]
 
 UNREADABLE: Final = (pa.ArrowException, OSError, ValueError)
 """What reading a damaged file raises."""
@@ -108,6 +108,49 @@ def read_table(
         return pa.Table.from_arrays([found[name] for name in schema.names], schema=schema)
 
 
+def checked_groups(
+    body: bytes | pa.Buffer, schema: pa.Schema, limits: ParquetLimits, columns: Sequence[str]
+) -> list[list[Chunk]] | None:
+    """Returns the pages of each row group of a file, of all columns in their order, without decoding them.
+
+    Args:
+        body: as in `read_table`.
+        schema: likewise.
+        limits: likewise.
+        columns: that are to be read with `read_groups`, whose texts or values are in each row.
+
+    Returns:
+        None: a column may become so large that it has to be read with `read_table`.
+
+    Raises:
+        UNREADABLE: as `read_table`.
+    """
+    with _open(body, limits) as file:
+        if not file.schema_arrow.equals(schema):
+            raise ValueError(f"its columns are {file.schema_arrow.names}")
+        plan = _Plan(file, memoryview(body), columns, limits)
+        return plan.groups if len(plan.at_once) == len(columns) else None
+
+
+def read_groups(
+    body: bytes | pa.Buffer, schema: pa.Schema, columns: Sequence[str], groups: Sequence[int]
+) -> pa.Table:
+    """Returns some row groups of a file whose bytes `checked_groups` has checked. One thread.
+
+    Args:
+        body: the file. Bytes of other row groups may be anything.
+        schema: of the file.
+        columns: as they were checked, or some of them.
+        groups: numbers of the row groups, from 0.
+
+    Raises:
+        UNREADABLE: it is damaged.
+    """
+    with pq.ParquetFile(pa.BufferReader(body)) as file:
+        table = file.read_row_groups(groups, columns=list(columns), use_threads=False)
+    return table.select(columns).cast(pa.schema([schema.field(name) for name in columns]))
+
+
 def _open(body: bytes | pa.Buffer, limits: ParquetLimits) -> pq.ParquetFile:
     view = memoryview(body)
     footer = int.from_bytes(view[-8:-4], "little")
@@ -149,6 +192,7 @@ class _Plan:
         at_once: columns that decoding cannot make large.
         by_batches: rows in a batch of each of the others.
         maps: columns of pairs whose texts have to be measured first.
+        groups: the pages of each row group, of all columns.
     """
 
     def __init__(
@@ -161,7 +205,7 @@ class _Plan:
         self._limits = limits
         self._left = limits.size_bytes
         self._leaves: dict[str, list[_Leaf]] = {name: [] for name in names}
-        groups = chunks_of(body, int.from_bytes(body[-8:-4], "little"))
+        groups = self.groups = chunks_of(body, int.from_bytes(body[-8:-4], "little"))
         columns = file.metadata.num_columns
         if len(groups) != file.num_row_groups or any(len(group) != columns for group in groups):
             raise ValueError("its row groups have other columns than its schema")

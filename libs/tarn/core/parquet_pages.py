@@ -81,6 +81,10 @@ class Chunk:
         indices: number of the values that are indices into the dictionary.
         plain_bytes: size of the pages whose values are neither indices nor delta texts.
         size_bytes: size of all pages. All sizes are of decompressed pages.
+        start: where its pages begin in the file.
+        end: where they end.
+        least: the least value, as its writer says, in the plain encoding; None: it does not.
+        greatest: likewise the greatest one.
     """
 
     dictionary: Page | None
@@ -89,6 +93,10 @@ class Chunk:
     indices: int
     plain_bytes: int
     size_bytes: int
+    start: int
+    end: int
+    least: bytes | None
+    greatest: bytes | None
 
 
 def chunks_of(body: memoryview, footer: int) -> list[list[Chunk]]:
@@ -119,6 +127,7 @@ def _chunk(body: memoryview, about: Struct) -> Chunk:
     at = _long(about, 9)
     if 11 in about and 0 < (first := _long(about, 11)) < at:
         at = first
+    start = at
     values = left = _long(about, 5)
     dictionary: Page | None = None
     data: list[Page] = []
@@ -144,7 +153,14 @@ def _chunk(body: memoryview, about: Struct) -> Chunk:
             indices += page.values
         elif page.encoding != DELTA_STRINGS:
             plain += page.size_bytes
-    return Chunk(dictionary, data, values, indices, plain, size)
+    bounds = about.get(12)
+    least, greatest = (
+        found
+        if isinstance(bounds, dict) and isinstance(found := bounds.get(field), bytes)
+        else None
+        for field in (6, 5)
+    )
+    return Chunk(dictionary, data, values, indices, plain, size, start, at, least, greatest)
 
 
 def _page(body: memoryview, at: int, codec: str) -> tuple[int, Page]:

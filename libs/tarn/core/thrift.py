@@ -12,6 +12,8 @@ _TRUE, _FALSE, _BYTE, _I16, _I32, _I64, _DOUBLE, _BINARY, _LIST, _SET, _STRUCT =
 )
 _DEPTH_MAX: Final = 16
 _LIST_MAX: Final = 1 << 20
+_TEXT_MAX: Final = 4096
+"""Bytes of a text that is kept; writers keep no longer ones as the least or the greatest value of a column."""
 
 
 class Long(int):
@@ -21,8 +23,8 @@ class Long(int):
 Struct: TypeAlias = "dict[int, Value]"
 """Fields of a structure, by id."""
 
-Value: TypeAlias = "int | bool | Struct | list[Value] | None"
-"""Numbers, structures and lists; None stands for texts and others, which are not kept."""
+Value: TypeAlias = "int | bool | bytes | Struct | list[Value] | None"
+"""Numbers, short texts, structures and lists; None stands for others, which are not kept."""
 
 
 def read_struct(body: memoryview, at: int, depth: int = 0) -> tuple[Struct, int]:
@@ -68,7 +70,7 @@ def _value(body: memoryview, at: int, kind: int, depth: int) -> tuple[Value, int
         return read_struct(body, at, depth)
     if kind == _BINARY:
         length, at = _varint(body, at)
-        return None, at + length
+        return bytes(body[at : at + length]) if length <= _TEXT_MAX else None, at + length
     if kind in (_LIST, _SET):
         return _list(body, at, depth)
     if kind == _DOUBLE:

@@ -292,9 +292,9 @@ class Accounts:
             self._ends[name.holder] = max(self._ends[name.holder], name.number)
         self._damaged[path] = why
 
-    def add_expected(self, name: PassName) -> None:
+    def add_expected(self, holder: str, number: int) -> None:
         """Notes that a manifest names a file."""
-        self._ends[name.holder] = max(self._ends[name.holder], name.number)
+        self._ends[holder] = max(self._ends[holder], number)
 
     def resume(self, kept: KeptAccounts) -> None:
         """Goes on with the accounts of files that a compaction replaced; call it first."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from typing import Annotated, Final
 
 import msgspec
@@ -10,7 +9,6 @@ import msgspec
 from tarn.block.paging import blocks_below
 from tarn.block.port import BlockExistsError, BlockKey, BlockStore, ReadBlocks, read_whole
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.journal.files import FILE_BYTES_MAX
 from tarn.journal.names import FOLDER, corrupt_error, manifest_path, pass_name
 
 __all__ = ["DayFile", "DayManifest", "decode_manifest", "read_manifest", "write_manifest"]
@@ -51,8 +49,7 @@ async def write_manifest(blocks: BlockStore, namespace: str, folder: str, day: s
     found = []
     async for info in blocks_below(blocks, namespace, f"{FOLDER}{folder}/{day}/"):
         if name := pass_name(folder, info.path):
-            body = await read_whole(blocks, BlockKey(namespace, info.path), FILE_BYTES_MAX)
-            found.append(DayFile(name.holder, name.number, hashlib.sha256(body).hexdigest()))
+            found.append(DayFile(name.holder, name.number, name.sha256))
     manifest = DayManifest(day, tuple(sorted(found, key=lambda each: (each.holder, each.number))))
     text = msgspec.json.encode(manifest, order="deterministic")
     if len(text) > _BYTES_MAX:

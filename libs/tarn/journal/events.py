@@ -18,6 +18,7 @@ __all__ = [
     "EVENT_SCHEMA",
     "ID_BYTES",
     "ORDER_MAX",
+    "REPLAYED",
     "EventRow",
     "event_row",
     "operation_name",
@@ -48,6 +49,8 @@ EVENT_SCHEMA: Final = pa.schema(
         pa.field("cause", pa.binary(), nullable=False),
     ]
 )
+REPLAYED: Final = ("branch", "token", "order", "key", "payload")
+"""The columns that a replay needs."""
 _PREFIX: Final = "JOURNAL_OPERATION_"
 
 
@@ -119,7 +122,7 @@ def event_row(
 
 
 def table_of(rows: Sequence[EventRow]) -> pa.Table:
-    """Returns a table of `EVENT_SCHEMA`, sorted by branch, token and id, then by order and key.
+    """Returns a table of `EVENT_SCHEMA`, sorted by branch, token and key, then by order and id.
 
     Raises:
         TarnError: CORRUPT: an id does not have 16 bytes, or an order is not from 0 to `ORDER_MAX`.
@@ -129,7 +132,7 @@ def table_of(rows: Sequence[EventRow]) -> pa.Table:
             text = f"an event has the id {row.event_id.hex()!r} and the order {row.order}"
             raise TarnError(Kind.CORRUPT, Reason.DATA_CORRUPT, text)
     ordered = sorted(
-        rows, key=lambda each: (each.branch, each.token, each.event_id, each.order, each.key)
+        rows, key=lambda each: (each.branch, each.token, each.key, each.order, each.event_id)
     )
     columns = [
         pa.array([getattr(row, field.name) for row in ordered], field.type)

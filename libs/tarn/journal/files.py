@@ -27,9 +27,11 @@ __all__ = [
     "FILE_LIMITS",
     "FILE_ROWS",
     "ROWS_BYTES_MAX",
+    "check_rows",
     "check_size",
     "decode_base",
     "decode_file",
+    "footer_in",
     "digest_of",
     "encode_base",
     "encode_file",
@@ -43,7 +45,8 @@ FILE_LIMITS: Final = ParquetLimits(rows=1 << 20, size_bytes=128 << 20)
 FILE_BYTES_MAX: Final = 144 << 20
 """Size of the largest file that is read."""
 
-_ROW_GROUP_ROWS: Final = 128 * 1024
+_ROW_GROUP_ROWS: Final = 8192
+"""Rows are sorted, so a reader of some paths reads a few groups of each file."""
 _DICTIONARIES: Final = ["branch", "token", "user_uid", "session_uid", "operation", "cause"]
 _ENCODINGS: Final = {
     "key": "DELTA_BYTE_ARRAY",
@@ -109,34 +112,51 @@ def _encoded(table: pa.Table) -> bytes:
         compression_level=1,
         use_dictionary=_DICTIONARIES,
         column_encoding=_ENCODINGS,
-        write_statistics=["branch", "order", "time_us"],
+        write_statistics=["branch", "token", "key", "order", "time_us"],
     )
     body: bytes = sink.getvalue().to_pybytes()
     return body
 
 
-def decode_file(path: str, body: bytes) -> tuple[Footer, pa.Table]:
+def decode_file(
+    path: str, body: bytes, columns: Sequence[str] | None = None
+) -> tuple[Footer, pa.Table]:
     """Returns what a file of events says of itself, and its rows.
 
     Args:
         path: its name, for errors.
         body: its bytes.
+        columns: as in `decode_base`, of a file whose SHA-256 is known to be that of its name; None: all, and they are
+            compared with the SHA-256 in what the file says of itself.
 
     Raises:
         TarnError: CORRUPT: it is damaged, too large or not of this format.
     """
-    table = decode_base(path, body)
+    table = decode_base(path, body, columns)
     try:  # its metadata is known to be sound
-        metadata = pq.read_metadata(pa.BufferReader(body)).metadata or {}
-        if FOOTER_KEY not in metadata:
-            raise ValueError("it says nothing of its pass")
-        footer = decode_footer(metadata[FOOTER_KEY])
-        _check_footer(footer)
-        if digest_of(table, footer) != footer.sha256:
+        footer = footer_in(body)
+        if columns is None and digest_of(table, footer) != footer.sha256:
             raise ValueError("its rows are not those whose SHA-256 it has")
     except UNREADABLE as error:
         raise corrupt_error(path, str(error)) from error
     return footer, table
+
+
+def footer_in(body: bytes) -> Footer:
+    """Returns what a file of events says of itself.
+
+    Args:
+        body: of a file whose metadata are sound, as `decode_base` has found.
+
+    Raises:
+        UNREADABLE: it cannot be read, or contradicts itself.
+    """
+    metadata = pq.read_metadata(pa.BufferReader(body)).metadata or {}
+    if FOOTER_KEY not in metadata:
+        raise ValueError("it says nothing of its pass")
+    footer = decode_footer(metadata[FOOTER_KEY])
+    _check_footer(footer)
+    return footer
 
 
 def decode_base(path: str, body: bytes, columns: Sequence[str] | None = None) -> pa.Table:
@@ -154,7 +174,7 @@ def decode_base(path: str, body: bytes, columns: Sequence[str] | None = None) ->
     try:
         table = read_table(body, EVENT_SCHEMA, FILE_LIMITS, columns)
         table.validate(full=True)
-        _check_rows(table)
+        check_rows(table)
     except UNREADABLE as error:
         raise corrupt_error(path, str(error)) from error
     return table
@@ -198,7 +218,7 @@ def _check_footer(footer: Footer) -> None:
         raise ValueError("it names itself as another part")
 
 
-def _check_rows(table: pa.Table) -> None:
+def check_rows(table: pa.Table) -> None:
     """Raises ValueError for rows that no store holds."""
     if not len(table):
         return

@@ -47,7 +47,9 @@ HOLDER: Final = re.compile(r"[0-9a-f]{32}")
 
 _EPOCH: Final = re.compile(re.escape(EPOCHS) + r"([0-9]{10})\.json")
 _EPOCH_FOLDER: Final = re.compile(r"[0-9]{10}-[0-9a-f]{32}")
-_PASS: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})/([0-9a-f]{32})-([0-9]{10})\.parquet")
+_PASS: Final = re.compile(
+    r"([0-9]{4}-[0-9]{2}-[0-9]{2})/([0-9a-f]{32})-([0-9]{10})-([0-9a-f]{64})\.parquet"
+)
 _COMPACTION: Final = re.compile(r"compactions/([0-9]{10})\.json")
 _COMPACTED: Final = re.compile(r"compacted/([0-9a-f]{32})\.parquet")
 _MANIFEST: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})/manifest\.json")
@@ -118,11 +120,13 @@ class PassName:
         holder: 32 hex digits of the life of the process that wrote it.
         number: of the file among those of the holder, from 1 without gaps.
         day: `yyyy-mm-dd`, when the pass began.
+        sha256: of its bytes, 64 hex digits.
     """
 
     holder: str
     number: int
     day: str
+    sha256: str
 
     def path(self, folder: str) -> str:
         """Its path in the namespace, for the folder of an epoch.
@@ -130,7 +134,8 @@ class PassName:
         Raises:
             TarnError: INVALID: a part of the name is.
         """
-        name = f"{self.day}/{self.holder}-{_checked(self.number, FILE_NUMBER_MAX):010d}.parquet"
+        number = _checked(self.number, FILE_NUMBER_MAX)
+        name = f"{self.day}/{self.holder}-{number:010d}-{self.sha256}.parquet"
         if not _PASS.fullmatch(name):
             raise _invalid(f"{name!a} is no name of a file of events")
         return f"{FOLDER}{folder}/{name}"
@@ -141,7 +146,7 @@ def pass_name(folder: str, path: str) -> PassName | None:
     found = _PASS.fullmatch(path.removeprefix(f"{FOLDER}{folder}/"))
     if found is None or int(found[3]) == 0:
         return None
-    return PassName(found[2], int(found[3]), found[1])
+    return PassName(found[2], int(found[3]), found[1], found[4])
 
 
 def manifest_path(folder: str, day: str) -> str:

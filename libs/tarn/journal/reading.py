@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 import pyarrow as pa
@@ -19,12 +20,21 @@ import pyarrow.compute as pc
 from tarn.block.paging import blocks_below
 from tarn.block.port import BlockKey, BlockNotFoundError, ReadBlocks, read_whole
 from tarn.core.errors import Kind, Reason, TarnError
+from tarn.core.parquet import UNREADABLE, read_groups
 from tarn.journal.accounts import Accounts
 from tarn.journal.compactions import CompactedFile, Compaction, newest_compaction
 from tarn.journal.days import DayManifest, read_manifest
 from tarn.journal.epochs import BaseFile, Epoch
-from tarn.journal.files import FILE_BYTES_MAX, decode_base, decode_file
+from tarn.journal.events import EVENT_SCHEMA, REPLAYED
+from tarn.journal.files import (
+    FILE_BYTES_MAX,
+    check_rows,
+    decode_base,
+    decode_file,
+    footer_in,
+)
 from tarn.journal.footer import Footer
+from tarn.journal.groups import FileGroups, groups_of
 from tarn.journal.names import (
     FOLDER,
     PassName,
@@ -40,11 +50,14 @@ from tarn.journal.writing import row_counts
 __all__ = [
     "EpochReader",
     "FileFacts",
+    "Outline",
     "PassSelector",
     "Source",
     "facts_of",
+    "path_of",
     "read_base",
     "read_compacted",
+    "read_outline",
     "read_pass",
     "read_source",
     "read_unjudged",
@@ -75,12 +88,12 @@ class FileFacts:
     orders: Mapping[str, int]
 
 
-def facts_of(footer: Footer | None, body: bytes, table: pa.Table) -> FileFacts:
+def facts_of(footer: Footer | None, sha256: str, table: pa.Table) -> FileFacts:
     """Returns the facts of a file.
 
     Args:
         footer: as in `FileFacts`.
-        body: the file.
+        sha256: likewise.
         table: its rows.
     """
     mask = pc.and_(pc.equal(table.column("token"), ""), pc.not_equal(table.column("branch"), ""))
@@ -92,7 +105,7 @@ def facts_of(footer: Footer | None, body: bytes, table: pa.Table) -> FileFacts:
     )
     columns = records.column("branch").to_pylist(), records.column("order_max").to_pylist()
     orders = dict(zip(*columns, strict=True))
-    return FileFacts(footer, hashlib.sha256(body).hexdigest(), row_counts(table), orders)
+    return FileFacts(footer, sha256, row_counts(table), orders)
 
 
 async def read_base(
@@ -107,7 +120,9 @@ async def read_base(
     Raises:
         TarnError: CORRUPT: it is missing or damaged: without it nothing can be rebuilt.
     """
-    return await _read_named(blocks, namespace, base_path(folder, file.number), file, columns)
+    path = base_path(folder, file.number)
+    body = await _read_named(blocks, namespace, path, file)
+    return await asyncio.to_thread(_decoded, path, body, file, columns)
 
 
 async def read_compacted(
@@ -124,50 +139,75 @@ async def read_compacted(
     """
     path = compacted_path(folder, file.name)
     try:
-        return await _read_named(blocks, namespace, path, file, columns)
+        body = await _read_named(blocks, namespace, path, file)
+        return await asyncio.to_thread(_decoded, path, body, file, columns)
     except TarnError as error:
-        if error.kind is not Kind.CORRUPT:
-            raise
+        raise _about(path, file, error) from error
+
+
+def _about(path: str, file: Source, error: TarnError) -> TarnError:
+    """Adds to the error of a damaged file of a compaction what is lost with it."""
+    if error.kind is Kind.CORRUPT and isinstance(file, CompactedFile):
         about = f"{file.rows} events of branches {file.first!r} to {file.last!r}, and maybe of other records"
-        raise corrupt_error(path, f"{error.message}; it has {about}") from error
+        return corrupt_error(path, f"{error.message}; it has {about}")
+    return error
 
 
-async def _read_named(
-    blocks: ReadBlocks,
-    namespace: str,
-    path: str,
-    file: BaseFile | CompactedFile,
-    columns: Sequence[str] | None,
-) -> tuple[FileFacts, pa.Table]:
+async def _read_named(blocks: ReadBlocks, namespace: str, path: str, file: Source) -> bytes:
+    """Returns the bytes of a file, of whatever kind: they have the SHA-256 by which it is named."""
     try:
         body = await read_whole(blocks, BlockKey(namespace, path), FILE_BYTES_MAX)
     except BlockNotFoundError as error:
+        if isinstance(file, PassName):
+            raise
         raise corrupt_error(path, "it is missing") from error
     if hashlib.sha256(body).hexdigest() != file.sha256:
         raise corrupt_error(path, "its SHA-256 is not the one by which it is named")
-    table = await asyncio.to_thread(decode_base, path, body, columns)
-    if len(table) != file.rows:
-        raise corrupt_error(path, f"it has {len(table)} rows instead of {file.rows}")
-    return facts_of(None, body, table), table
+    return body
+
+
+def _decoded(
+    path: str, body: bytes, file: BaseFile | CompactedFile, columns: Sequence[str] | None
+) -> tuple[FileFacts, pa.Table]:
+    table = decode_base(path, body, columns)
+    _require_rows(path, len(table), file)
+    return facts_of(None, file.sha256, table), table
+
+
+def _require_rows(path: str, rows: int, file: BaseFile | CompactedFile) -> None:
+    if rows != file.rows:
+        raise corrupt_error(path, f"it has {rows} rows instead of {file.rows}")
 
 
 async def read_pass(
-    blocks: ReadBlocks, namespace: str, epoch: Epoch, name: PassName
+    blocks: ReadBlocks,
+    namespace: str,
+    epoch: Epoch,
+    name: PassName,
+    columns: Sequence[str] | None = None,
 ) -> tuple[FileFacts, pa.Table]:
-    """Returns a file of events. Whether it counts is up to the `PassSelector`.
+    """Returns a file of events, or some of its columns; see `read_source`. Whether it counts is up to the
+    `PassSelector`.
 
     Raises:
         TarnError: CORRUPT: it is damaged, or that of another name. BLOCK_NOT_FOUND: it has gone.
     """
     path = name.path(epoch.folder)
-    body = await read_whole(blocks, BlockKey(namespace, path), FILE_BYTES_MAX)
-    footer, table = await asyncio.to_thread(decode_file, path, body)
+    body = await _read_named(blocks, namespace, path, name)
+    footer, table = await asyncio.to_thread(decode_file, path, body, columns)
+    facts = facts_of(footer, name.sha256, table)
+    _check_pass(path, epoch, name, facts)
+    return facts, table
+
+
+def _check_pass(path: str, epoch: Epoch, name: PassName, facts: FileFacts) -> None:
+    """Raises CORRUPT if a file of events is that of another name, or has other rows than it says."""
+    footer = facts.footer
+    assert footer is not None
     if (footer.epoch, footer.holder, footer.number) != (epoch.number, name.holder, name.number):
         text = f"it is file {footer.number} of {footer.holder} in epoch {footer.epoch}"
         raise corrupt_error(path, text)
-    facts = facts_of(footer, body, table)
     _check_counts(path, facts, footer)
-    return facts, table
 
 
 async def read_source(
@@ -184,8 +224,8 @@ async def read_source(
         namespace: of the journal.
         epoch: of the file.
         source: the file.
-        columns: that are wanted, as in `tarn.journal.files.decode_base`; None: all. A file that is named with its
-            SHA-256 is decoded in these only. A pass is decoded whole, because it is judged by its rows.
+        columns: that are wanted, as in `tarn.journal.files.decode_base`; None: all. Then a pass is compared with the
+            SHA-256 of its rows, too, which it has in its footer; that of all bytes, in its name, is compared always.
 
     Raises:
         TarnError: as `read_base`, `read_compacted` and `read_pass`.
@@ -196,8 +236,67 @@ async def read_source(
         case CompactedFile():
             return await read_compacted(blocks, namespace, epoch.folder, source, columns)
         case PassName():
-            facts, table = await read_pass(blocks, namespace, epoch, source)
-            return facts, table if columns is None else table.select(columns)
+            return await read_pass(blocks, namespace, epoch, source, columns)
+
+
+@dataclass(frozen=True, slots=True)
+class Outline:
+    """What a file has, without most of its rows.
+
+    Attributes:
+        facts: as `read_source` returns them.
+        records: its rows without a token, the columns `REPLAYED`.
+        groups: where its row groups are; None: it can be read whole only.
+        body: the file.
+    """
+
+    facts: FileFacts
+    records: pa.Table
+    groups: FileGroups | None
+    body: bytes
+
+
+async def read_outline(blocks: ReadBlocks, namespace: str, epoch: Epoch, source: Source) -> Outline:
+    """Returns what a file of whatever kind has; all of its bytes are compared with the SHA-256 by which it is named,
+    and rows of records are decoded.
+
+    Raises:
+        TarnError: as `read_source`.
+    """
+    path = path_of(epoch, source)
+    try:
+        body = await _read_named(blocks, namespace, path, source)
+        return await asyncio.to_thread(_outlined, path, body, epoch, source)
+    except TarnError as error:
+        raise _about(path, source, error) from error
+
+
+def _outlined(path: str, body: bytes, epoch: Epoch, source: Source) -> Outline:
+    counts = Counter[tuple[str, str]]()
+    try:
+        groups = groups_of(body, REPLAYED)
+        if groups is None:
+            table = decode_base(path, body, REPLAYED)
+        else:
+            mixed = []
+            for number, group in enumerate(groups.groups):
+                if group.branch is not None and group.token:
+                    counts[group.branch, group.token] += group.rows
+                else:
+                    mixed.append(number)
+            table = read_groups(body, EVENT_SCHEMA, REPLAYED, mixed)
+            table.validate(full=True)
+            check_rows(table)
+        footer = footer_in(body) if isinstance(source, PassName) else None
+    except UNREADABLE as error:
+        raise corrupt_error(path, str(error)) from error
+    some = facts_of(footer, source.sha256, table)
+    facts = replace(some, counts=counts + Counter(some.counts))
+    if isinstance(source, PassName):
+        _check_pass(path, epoch, source, facts)
+    else:
+        _require_rows(path, sum(facts.counts.values()), source)
+    return Outline(facts, table.filter(pc.equal(table.column("token"), "")), groups, body)
 
 
 async def read_unjudged(
@@ -262,11 +361,12 @@ class PassSelector:
         """Its files take the place of the base; None: there is none."""
         self._parts: dict[tuple[str, int], str] = {}
         self._digests: dict[tuple[str, int], str] = {}
+        self._counted: set[tuple[str, int]] = set()
 
     def expect(self, manifest: DayManifest) -> None:
         """Notes the files that a manifest names. All manifests come before all files."""
         for file in manifest.files:
-            self._accounts.add_expected(PassName(file.holder, file.number, manifest.day))
+            self._accounts.add_expected(file.holder, file.number)
             self._digests[file.holder, file.number] = file.sha256
 
     def add_base(self, facts: FileFacts) -> None:
@@ -302,11 +402,15 @@ class PassSelector:
         assert facts.footer is not None
         place = (name.holder, name.number)
         path = name.path(self._epoch.folder)
-        part = self._parts.pop(place, None)
+        part = self._parts.get(place)
         for whose, digest in (("its day's manifest", self._digests.get(place)), ("its pass", part)):
             if digest not in {None, facts.sha256}:
                 self._accounts.add_damaged(name, path, f"its SHA-256 is not that of {whose}")
                 return False
+        if place in self._counted:
+            self._accounts.add_damaged(name, path, "another file has its number, too")
+            return False
+        self._counted.add(place)
         if part is not None:
             self._accounts.add_part(name)
         elif facts.footer.is_last:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 
 from tarn.core.branch import Branch
 from tarn.core.errors import Kind, Reason, TarnError
-from tarn.journal.events import BRANCHES
+from tarn.journal.events import BRANCHES, REPLAYED
 from tarn.journal.runs import RUN_BYTES, SortedRuns
 from tarn.kv.records import decode_branch
 
@@ -54,8 +54,6 @@ LAYER_SCHEMA: Final = pa.schema(
         pa.field("payload", pa.binary()),
     ]
 )
-REPLAYED: Final = ("branch", "token", "order", "key", "payload")
-"""The columns of events that a replay needs."""
 RANKED_SCHEMA: Final = pa.schema(
     [
         pa.field("place", pa.binary()),  # branch, NUL, path
@@ -65,6 +63,8 @@ RANKED_SCHEMA: Final = pa.schema(
     ]
 )
 _NUL: Final = b"\0"
+_KEY_BITS: Final = 63
+"""Of a number by which rows are sorted."""
 
 _Ints = npt.NDArray[np.int64]
 
@@ -260,20 +260,43 @@ def topmost(table: pa.Table) -> pa.Table:
     rank: _Ints = table.column("rank").to_numpy()
     places = table.column("place").combine_chunks().dictionary_encode()
     group = places.indices.to_numpy().astype(np.int64)
-    is_single = np.bincount(group)[group] == 1
-    keep = is_single.copy()
-    several = np.flatnonzero(~is_single)
+    order: _Ints = table.column("order").to_numpy()
+    payload = table.column("payload")
+    is_there = pc.not_equal(payload, b"").to_numpy(zero_copy_only=False)
+    keep = np.bincount(group)[group] == 1
+    several = np.flatnonzero(~keep)
+    keep &= is_there
     if len(several):
-        order = table.column("order").to_numpy()[several]
-        payload = table.column("payload")
-        best = _greatest(group[several], rank[several], order, payload, several)
-        keep[several[best]] = True
-    keep &= pc.not_equal(table.column("payload"), b"").to_numpy(zero_copy_only=False)
-    several = np.flatnonzero(keep & ~is_single)
-    by_rank = several[np.lexsort((rank[several], group[several]))]
-    hidden = np.diff(group[by_rank], prepend=-1) == 0
-    keep[by_rank[hidden]] = False
+        first, is_clear = _first(group[several], rank[several], order[several])
+        is_clear &= is_there[several[first]]
+        keep[several[first[is_clear]]] = True
+        unclear = np.zeros(len(places.dictionary), np.bool_)
+        unclear[group[several[first[~is_clear]]]] = True
+        rest = several[unclear[group[several]]]
+        if len(rest):
+            best = rest[_greatest(group[rest], rank[rest], order[rest], payload, rest)]
+            best = best[is_there[best]]
+            by_rank = best[np.lexsort((rank[best], group[best]))]
+            keep[by_rank[np.diff(group[by_rank], prepend=-1) != 0]] = True
     return table.filter(pa.array(keep))
+
+
+def _first(group: _Ints, rank: _Ints, order: _Ints) -> tuple[_Ints, npt.NDArray[np.bool_]]:
+    """Returns the position of a row of the least rank of each group, and of these of the greatest order; and whether
+    no other row has the same rank and order."""
+    before = order.max() - order
+    sizes = [int(each.max()).bit_length() for each in (group, rank, before)]
+    if sum(sizes) < _KEY_BITS:  # one sort instead of three
+        key = (group << (sizes[1] + sizes[2])) | (rank << sizes[2]) | before
+        by_key = np.argsort(key)
+        is_other = np.diff(key[by_key]) != 0
+    else:
+        by_key = np.lexsort((before, rank, group))
+        is_other = np.zeros(len(group) - 1, np.bool_)
+        for each in (before, rank, group):
+            is_other |= np.diff(each[by_key]) != 0
+    begins = np.flatnonzero(np.diff(group[by_key], prepend=-1))
+    return by_key[begins], np.append(is_other, [True])[begins]
 
 
 def _begins(sorted_keys: pa.Array) -> npt.NDArray[np.bool_]:

@@ -160,11 +160,11 @@ class JournalWriter:
         """Writes the next file, and notes it as a part of the pass; returns its path."""
         self._number += 1
         body = encode_file(piece, footer)
-        path = PassName(self._holder, self._number, day_of(footer.begin_time_us)).path(
-            self._epoch.folder
-        )
+        sha256 = hashlib.sha256(body).hexdigest()
+        name = PassName(self._holder, self._number, day_of(footer.begin_time_us), sha256)
+        path = name.path(self._epoch.folder)
         await self._blocks.put(BlockKey(self._namespace, path), body)
-        self._parts.append(PartFooter(self._number, hashlib.sha256(body).hexdigest()))
+        self._parts.append(PartFooter(self._number, sha256))
         return path
 
     def _described(

@@ -14,7 +14,7 @@ from tests.support.clock import ManualClock
 
 from tarn.block.mem import MemBlockStore
 from tarn.block.port import BlockKey, BlockStore
-from tarn.core.errors import Kind, TarnError
+from tarn.core.errors import Kind, Reason, TarnError
 from tarn.journal import writing
 from tarn.journal.accounts import Accounts, LostEvents, MissingFiles, Report
 from tarn.journal.days import read_manifest, write_manifest
@@ -201,6 +201,31 @@ async def test_a_file_in_the_place_of_another_is_damaged(blocks: BlockStore) -> 
     assert [path for path, _ in report.damaged] == [paths[2]]
 
 
+async def test_of_two_files_of_one_number_one_counts_and_the_other_is_told(
+    blocks: BlockStore,
+) -> None:
+    epoch, paths = await three_passes(blocks)
+    twin = JournalWriter(blocks, LAKE, epoch, "a" * 32)
+    other = await write(twin, 2 * HOUR, [row("a", b"z", 9)], BranchPass("main", 1, ["t0"]))
+    _, report = await read(blocks, epoch)
+    ((told, why),) = report.damaged
+    assert told in (paths[0], other[0])
+    assert "another file has its number" in why
+    assert report.missing == ()
+    # What the manifest of the day names counts, in whatever order they come.
+    await remove(blocks, other[0])
+    await write_manifest(blocks, LAKE, epoch.folder, "1970-01-01")
+    await write(
+        JournalWriter(blocks, LAKE, epoch, "a" * 32),
+        2 * HOUR,
+        [row("a", b"z", 9)],
+        BranchPass("main", 1, ["t0"]),
+    )
+    (_, staged), report = await read(blocks, epoch)
+    assert [path for path, _ in report.damaged] == other
+    assert staged == {"main": {"a": b"q", "b": b"r"}}
+
+
 async def test_a_missing_or_damaged_base_ends_the_rebuild(blocks: BlockStore) -> None:
     epoch = await begun(blocks, base=FIRST)
     path = f"_tarn/journal/{epoch.folder}/base/0000000001.parquet"
@@ -272,14 +297,19 @@ async def test_rows_of_no_token_of_the_pass_are_refused(blocks: BlockStore) -> N
     await write(writer, HOUR, FIRST, BranchPass("main", 1, ["t0"]))
 
 
-async def test_a_writer_that_failed_does_not_go_on(blocks: BlockStore) -> None:
+async def test_a_writer_that_failed_does_not_go_on(
+    blocks: BlockStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     epoch = await begun(blocks)
     writer = JournalWriter(blocks, LAKE, epoch, "a" * 32)
-    path = f"_tarn/journal/{epoch.folder}/1970-01-01/{'a' * 32}-0000000001.parquet"
-    await blocks.put(BlockKey(LAKE, path), b"of somebody")
-    with pytest.raises(TarnError):
-        await write(writer, HOUR, FIRST, BranchPass("main", 1, ["t0"]))
-    await remove(blocks, path)
+
+    async def refused(key: BlockKey, body: bytes) -> None:
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no answer")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(blocks, "put", refused)
+        with pytest.raises(TarnError, match="no answer"):
+            await write(writer, HOUR, FIRST, BranchPass("main", 1, ["t0"]))
     with pytest.raises(TarnError, match="new holder"):
         await write(writer, HOUR, FIRST, BranchPass("main", 1, ["t0"]))
 
@@ -350,9 +380,14 @@ async def test_a_damaged_epoch_is_named_and_no_older_one_read(
 
 def test_paths_of_other_things_are_no_names() -> None:
     folder = f"0000000001-{'e' * 32}"
-    good = f"_tarn/journal/{folder}/2026-11-29/{'a' * 32}-0000000007.parquet"
+    good = f"_tarn/journal/{folder}/2026-11-29/{'a' * 32}-0000000007-{'b' * 64}.parquet"
     name = pass_name(folder, good)
     assert name is not None
     assert name.path(folder) == good
-    for wrong in (good.replace("0000000007", "0000000000"), good + "x", good.replace("a", "A", 1)):
+    for wrong in (
+        good.replace("0000000007", "0000000000"),
+        good + "x",
+        good.replace("a", "A", 1),
+        good.replace(f"-{'b' * 64}", ""),
+    ):
         assert pass_name(folder, wrong) is None

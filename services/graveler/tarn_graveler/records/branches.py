@@ -269,7 +269,7 @@ class Branches:
     def kept(self, name: BranchName) -> KeptBranch | None:
         """Returns the record, as `cached`, its version and where its rows are."""
         known = self._known.get((name.repository.instance_uid, name.branch_id))
-        if known is None or self._clock.monotonic() - known.read_at >= _CACHE_SECONDS:
+        if known is None or self._now() - known.read_at >= CACHE_SECONDS:
             return None
         record, token = known.rows or self._rows(name, known)
         return known.branch, token, record, known.predicate
