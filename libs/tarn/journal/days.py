@@ -46,10 +46,11 @@ async def write_manifest(blocks: BlockStore, namespace: str, folder: str, day: s
     Raises:
         TarnError: EXHAUSTED: the day has too many files.
     """
-    found = []
-    async for info in blocks_below(blocks, namespace, f"{FOLDER}{folder}/{day}/"):
-        if name := pass_name(folder, info.path):
-            found.append(DayFile(name.holder, name.number, name.sha256))
+    found = [
+        DayFile(name.holder, name.number, name.sha256)
+        async for info in blocks_below(blocks, namespace, f"{FOLDER}{folder}/{day}/")
+        if (name := pass_name(folder, info.path))
+    ]
     manifest = DayManifest(day, tuple(sorted(found, key=lambda each: (each.holder, each.number))))
     text = msgspec.json.encode(manifest, order="deterministic")
     if len(text) > _BYTES_MAX:

@@ -185,7 +185,7 @@ class Payload:
     ) -> None:
         """Hashes and writes a piece and what follows it; runs in a thread."""
         for each in chain((memoryview(piece),), receiver.pieces(most - len(piece))):
-            self._digests.update(each)
+            self.digests.update(each)
             append(each)
 
     async def _take(self, piece: bytes | memoryview, write: Write) -> None:
