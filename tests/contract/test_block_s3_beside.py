@@ -13,6 +13,8 @@ from tests.support.servers.s3_server import S3Server
 
 from tarn.block.port import CHUNK_BYTES, Append, BlockKey
 from tarn.block.s3 import S3BlockStore, S3Limits
+from tarn.block.s3.names import ObjectKey
+from tarn.block.s3.wire import Wire
 from tarn.core.errors import Kind, TarnError
 from tarn.testing.contract.block_samples import data_path, sample
 
@@ -99,6 +101,30 @@ async def test_a_window_that_fails_is_told_where_its_bytes_are_missing(
     assert caught.value.kind is Kind.UNAVAILABLE
     assert got == sample(LARGE)[: len(got)]
     assert len(got) == CHUNK_BYTES
+
+
+@pytest.mark.parametrize("short", [0, 1, 2])
+async def test_a_window_that_is_short_leaves_no_hole(
+    short: int, store: S3BlockStore, key: BlockKey, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The windows behind it are fetched already."""
+    get, wanted = Wire.get, (0, MIB, 5 * MIB)[short]
+
+    async def cut(self: Wire, at: ObjectKey, start: int, end: int) -> tuple[memoryview, int]:
+        body, size = await get(self, at, start, end)
+        return (body[:-1] if start == wanted else body), size
+
+    monkeypatch.setattr(Wire, "get", cut)
+    got = bytearray()
+
+    async def read() -> None:
+        async for chunk in store.stream(key, 0, LARGE):
+            got.extend(chunk)
+
+    with pytest.raises(TarnError, match="only a part") as caught:
+        await read()
+    assert caught.value.kind is Kind.UNAVAILABLE
+    assert got == sample(LARGE)[:wanted]
 
 
 async def test_many_streams_fetch_nothing_ahead(
