@@ -28,7 +28,7 @@ from tarn.kv.port import Versioned
 from tarn.kv.records import Repository
 from tarn_graveler.branch.kept_objects import KeptObjects
 from tarn_graveler.branch.layers import Layers
-from tarn_graveler.records.branches import CACHE_SECONDS, Branches, BranchName
+from tarn_graveler.records.branches import Branches, BranchName
 from tarn_graveler.records.expired import ExpiredCommits
 from tarn_graveler.refs.resolving import OnCommit, Refs
 
@@ -128,7 +128,7 @@ class Reading:
             # The fast path: a branch that this process knows by this name, and that is there now, is what the ref
             # stands for, so the ref is not resolved. The general path below finds the same.
             place = repository.instance_uid, ref
-            read = await branches.at_once(place, path_key(path), begin - CACHE_SECONDS)
+            read = await branches.at_once(place, path_key(path), begin)
         if read is not None and (row := read[1]) is not None:
             packed: bytes | None = row.value
         else:

@@ -61,7 +61,6 @@ from tarn_graveler.records.settling import Attempts
 from tarn_graveler.records.staging_events import StagingEvents
 
 __all__ = [
-    "CACHE_SECONDS",
     "CAS_TRIES",
     "BranchChange",
     "BranchName",
@@ -76,7 +75,7 @@ CAS_TRIES = 32
 
 _CREATION = Cause(HeadOperation.CREATE)
 _DELETION = Cause(HeadOperation.DELETE)
-CACHE_SECONDS = 2.0
+_CACHE_SECONDS = 2.0
 """How long a record is taken for the one that this process has read."""
 _CACHED_MAX = 10_000
 _STAGING_BUCKETS = 4
@@ -210,7 +209,7 @@ class Branches:
     def cached(self, name: BranchName) -> Branch | None:
         """Returns the record as it was at most two seconds ago; None if this process has not read it since."""
         known = self._known.get((name.repository.instance_uid, name.branch_id))
-        if known is None or self._clock.monotonic() - known.read_at >= CACHE_SECONDS:
+        if known is None or self._clock.monotonic() - known.read_at >= _CACHE_SECONDS:
             return None
         return known.branch
 
@@ -233,7 +232,7 @@ class Branches:
         return self.accept(name, found)
 
     async def at_once(
-        self, place: tuple[str, str], key: bytes, since: float = -inf
+        self, place: tuple[str, str], key: bytes, begin: float = -inf
     ) -> tuple[Branch, Versioned | None] | None:
         """Returns the record, and the row of a key in its staging token, both as of one moment of this call; only if
         `reads_at_once`. None if the record is not the one that this process knows.
@@ -241,13 +240,14 @@ class Branches:
         Args:
             place: instance of the repository, and branch.
             key: of the row.
-            since: this process must have read the record since this time, on the monotonic clock.
+            begin: if nothing has resolved the name: monotonic seconds of now. Then this process must have read the
+                record within `_CACHE_SECONDS` before.
 
         Raises:
             TarnError: errors of the store.
         """
         known = self._known.get(place)
-        if known is None or known.rows is None or known.read_at <= since:
+        if known is None or known.rows is None or known.read_at <= begin - _CACHE_SECONDS:
             return None
         record, token = known.rows
         row_name = token, key
@@ -269,7 +269,7 @@ class Branches:
     def kept(self, name: BranchName) -> KeptBranch | None:
         """Returns the record, as `cached`, its version and where its rows are."""
         known = self._known.get((name.repository.instance_uid, name.branch_id))
-        if known is None or self._now() - known.read_at >= CACHE_SECONDS:
+        if known is None or self._now() - known.read_at >= _CACHE_SECONDS:
             return None
         record, token = known.rows or self._rows(name, known)
         return known.branch, token, record, known.predicate
