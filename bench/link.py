@@ -7,11 +7,13 @@ The kernel's queue `tbf` sends so many bytes per second each way, and no more. A
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Final
 
 __all__ = ["LOOPBACK", "Host", "host_behind", "refusal"]
@@ -19,6 +21,8 @@ __all__ = ["LOOPBACK", "Host", "host_behind", "refusal"]
 _NEAR: Final = "198.18.0.1"
 _FAR: Final = "198.18.0.2"
 """Addresses that RFC 2544 keeps for benchmarks."""
+_NEEDED: Final = 1 << 12 | 1 << 21
+"""CAP_NET_ADMIN and CAP_SYS_ADMIN."""
 _BURST_BYTES: Final = 256 << 10
 """A packet that the kernel has not cut yet may have 64 KiB."""
 _QUEUE_BYTES: Final = 4 << 20
@@ -42,10 +46,17 @@ LOOPBACK: Final = Host("127.0.0.1")
 
 def refusal() -> str:
     """Returns why this process cannot make a link; empty if it can."""
-    if os.geteuid():
-        return "a link needs root: it makes a network namespace and sets its rate"
+    if os.geteuid() or not _may_administer():
+        return "a link needs root with all of its rights: it makes a network namespace and sets its rate"
     missing = [name for name in ("ip", "tc") if shutil.which(name) is None]
     return f"a link needs the command {missing[0]}, of the package iproute2" if missing else ""
+
+
+def _may_administer() -> bool:
+    """Whether this process may change networks and mounts: root in a container often may not. See capabilities(7)."""
+    status = Path("/proc/self/status").read_text()
+    found = re.search(r"^CapEff:\s*([0-9a-f]+)$", status, re.MULTILINE)
+    return found is not None and int(found[1], 16) & _NEEDED == _NEEDED
 
 
 @contextmanager
@@ -74,7 +85,9 @@ def host_behind(mbit: int) -> Iterator[Host]:
         _run(*inside, "ip", "link", "set", "lo", "up")
         yield Host(_FAR, inside)
     finally:
-        _run("ip", "netns", "delete", name)  # and with it the link
+        with suppress(RuntimeError):  # it was not made; without this the kernel removes it later
+            _run("ip", "link", "delete", near)
+        _run("ip", "netns", "delete", name)
 
 
 def _run(*command: str) -> None:

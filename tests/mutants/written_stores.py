@@ -90,7 +90,7 @@ STORES: Final[Sequence[Written]] = (
         "tarn.block.applying",
         "The rows behind the last change of a range are forgotten.",
         "            rows, self._rest = self._rest, EMPTY_RUN\n"
-        "            await self._writer.add(group, rows)\n",
+        "            await self._writer.add_old(group, rows)\n",
         "            self._rest = EMPTY_RUN\n",
     ),
     Written(
