@@ -32,7 +32,7 @@ _NEAR_EVENTS = (10, 50)
 """Some damage shows immediately, some only when the log starts over."""
 _NEAR_POINTS = 4
 _NEAR_ANSWERS = 6
-_NEAR_SEEDS = 5
+_NEAR_SEEDS = 15
 
 
 class LostError(Exception):
