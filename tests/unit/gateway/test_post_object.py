@@ -5,14 +5,16 @@ from __future__ import annotations
 import base64
 import json
 import urllib.parse
+from contextlib import nullcontext
 from typing import Any
 
 import boto3
 import pytest
 from botocore.config import Config
-from gateway_lake import GatewayLake
+from gateway_lake import GatewayLake, GivenBody
 
-from tarn.core.errors import Kind, Reason
+from tarn.core.errors import Kind, Reason, TarnError
+from tarn.objects import bodies
 from tarn_gateway.bodies.form import READING_MAX
 from tarn_gateway.s3error import S3Error
 from tarn_gateway.signing.post_policy import check_policy
@@ -47,6 +49,26 @@ async def test_a_form_stores_an_object(lake: GatewayLake) -> None:
 async def test_files_of_all_sizes(lake: GatewayLake, size: int) -> None:
     assert (await lake.post("lake", KEY, b"\r" * size)).status == 204
     assert (await lake.ask("GET", "/lake/main/dir/a b")).body == b"\r" * size
+
+
+async def test_no_thread_receives_the_file_of_a_form(
+    lake: GatewayLake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A thread takes all bytes that come for those of the object, and so what ends the form, too."""
+    asked: list[None] = []
+
+    async def write_by_thread(_: object) -> None:
+        asked.append(None)
+        raise TarnError(Kind.UNAVAILABLE, Reason.UNAVAILABLE, "no thread")
+
+    monkeypatch.setattr(bodies, "thread_of", lambda _: write_by_thread)
+    monkeypatch.setattr(GivenBody, "by_thread", lambda _: nullcontext(object()))
+    file = bytes(700_000)
+    assert (await lake.ask("PUT", "/lake/main/a", body=file)).status == 503
+    assert len(asked) == 1
+    assert (await lake.post("lake", KEY, file)).status == 204
+    assert (await lake.ask("GET", "/lake/main/dir/a b")).body == file
+    assert len(asked) == 1
 
 
 async def test_a_form_writes_through_a_view(lake: GatewayLake) -> None:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from tarn.objects.checksums import BodySums
+from tarn.objects.incoming import Write, WriteByThread
 from tarn_gateway.bodies.checksums import Promised, parse_claims
 from tarn_gateway.bodies.payload import Payload, PayloadPolicy
 from tarn_gateway.http import BodyError, Headers, Request
@@ -135,6 +136,10 @@ class _FilePayload(Payload):
             return memoryview(await self._form.read())
         except BodyError as error:
             raise from_tarn_error(error) from error
+
+    async def pump(self, write: Write, by_thread: WriteByThread | None = None) -> BodySums:  # noqa: ARG002 - see below
+        """As `Payload.pump`; never by a thread, which takes all bytes that come for those of the object."""
+        return await super().pump(write)
 
     def _finish(self) -> BodySums:
         sums = super()._finish()
