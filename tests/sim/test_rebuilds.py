@@ -39,8 +39,8 @@ def test_a_lost_store_is_rebuilt_and_goes_on(store: str, seed: int) -> None:
 @pytest.mark.parametrize(
     ("store", "seed"),
     [
-        ("sqlite", 4),
-        *(pytest.param("sqlite", seed, marks=pytest.mark.long) for seed in (1, 2, 8)),
+        ("sqlite", 1),
+        *(pytest.param("sqlite", seed, marks=pytest.mark.long) for seed in (2, 4, 8)),
     ],
 )
 def test_a_collection_of_a_lost_store_deletes_nothing_that_is_rebuilt(
@@ -57,7 +57,7 @@ async def _no_look(self: Drain, repository: Repository | None, ended_at: float) 
 
 def test_deletions_without_a_look_at_the_epoch_are_noticed() -> None:
     with mock.patch.object(Drain, "before_deletion", _no_look):
-        assert loss_run(loss_plan(4, "sqlite", Mode.COLLECT)).violations
+        assert loss_run(loss_plan(1, "sqlite", Mode.COLLECT)).violations
 
 
 async def _nothing(self: EpochReader) -> AsyncIterator[pa.Table]:
@@ -66,8 +66,8 @@ async def _nothing(self: EpochReader) -> AsyncIterator[pa.Table]:
         yield table
 
 
-def _notices(text: str) -> bool:
-    return any(text in problem for problem in loss_run(loss_plan(0, "sqlite")).problems)
+def _notices(text: str, seed: int = 0) -> bool:
+    return any(text in problem for problem in loss_run(loss_plan(seed, "sqlite")).problems)
 
 
 def test_a_rebuild_of_the_base_alone_is_noticed() -> None:
@@ -91,4 +91,4 @@ async def _forgetful(self: _Work, name: Any, branch: Branch, rows: Any) -> Branc
 
 def test_a_rebuild_without_uncommitted_changes_is_noticed() -> None:
     with mock.patch.object(_Work, "_folded", _forgetful):
-        assert _notices("is not what its files say")
+        assert _notices("is not what its files say", seed=1)

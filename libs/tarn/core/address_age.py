@@ -20,7 +20,8 @@ def is_ahead(age_us: int, limits: CollectionLimits) -> bool:
 
 def is_young(address: bytes, now_us: int, limits: CollectionLimits) -> bool:
     """Whether an address may be staged (rule 11): it is below the staging limit, and not from the future."""
-    return -limits.ahead_us <= now_us - address_time_us(address) < limits.staging_us
+    age_us = now_us - address_time_us(address)
+    return age_us < limits.staging_us and not is_ahead(age_us, limits)
 
 
 def check_address_age(address: bytes, now_us: int, limits: CollectionLimits) -> None:
