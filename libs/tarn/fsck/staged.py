@@ -11,7 +11,14 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from tarn.core.branch import Branch, Token
-from tarn.core.entry import HEAD_BYTES, VERSION, is_tombstone, operation_of, unpack
+from tarn.core.entry import (
+    ADDRESS_AT,
+    HEAD_BYTES,
+    VERSION,
+    is_tombstone,
+    operation_of,
+    unpack,
+)
 from tarn.core.errors import Kind, TarnError
 from tarn.core.ids import BranchId, parse_path
 from tarn.core.listing.run import VALUE_END, data_of, offsets_of
@@ -253,5 +260,5 @@ def _wrong(key: bytes, value: bytes) -> str | None:
     if why is None and not is_tombstone(value):
         values = pa.array([value], pa.binary())
         if len(records_of(values, 0, with_md5=False)[1]):
-            why = f"the address {value[18:34].hex()} is impossible, or the size is negative"
+            why = f"the address {value[ADDRESS_AT].hex()} is impossible, or the size is negative"
     return why

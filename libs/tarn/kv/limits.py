@@ -44,16 +44,15 @@ def check_row(key: bytes, value: bytes) -> int:
         TarnError: INVALID: the key or the value is not `bytes`, or is longer than the port allows, or the key is that
             of a companion.
     """
-    if not isinstance(key, bytes) or (key_bytes := len(key)) > KEY_BYTES_MAX:
-        _check_key(key)  # raises
+    _check_key(key)
     if key.startswith(COMPANION_KEYS):
         raise _invalid(f"key {key!r} is kept for companions")
     if not isinstance(value, bytes):
         raise _invalid(f"value of key {key!r} must be bytes, not {type(value).__name__}")
-    if (value_bytes := len(value)) > VALUE_BYTES_MAX:
-        text = f"value of {value_bytes} bytes is longer than {VALUE_BYTES_MAX}"
-        raise _invalid(f"{text} (key {key!r})", size_bytes=str(value_bytes))
-    return key_bytes + value_bytes
+    if len(value) > VALUE_BYTES_MAX:
+        text = f"value of {len(value)} bytes is longer than {VALUE_BYTES_MAX}"
+        raise _invalid(f"{text} (key {key!r})", size_bytes=str(len(value)))
+    return len(key) + len(value)
 
 
 def check_keys(keys: Sequence[bytes]) -> None:

@@ -109,12 +109,7 @@ class Staging:
             if fresh.takes_writes_as(branch):
                 self._age.check(packed, written=True)
                 event.check_age()
-                self._branches.events.wrote(
-                    name.repository.repository_id,
-                    name.branch_id,
-                    branch.staging.token_id,
-                    len(key) + len(packed),
-                )
+                self._count(name, branch, len(key) + len(packed))
                 if private is not None:
                     born = _born(packed, attempt, is_new=is_new)
                     private.acknowledged(name, branch.staging, path, before, born)

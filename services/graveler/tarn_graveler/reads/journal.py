@@ -16,7 +16,7 @@ import structlog
 
 from tarn.block.port import BlockKey, BlockStore
 from tarn.core.clock import DAY_US, Clock, IdSource
-from tarn.core.entry import address_of
+from tarn.core.entry import ADDRESS_AT, address_of
 from tarn.core.errors import Kind, TarnError
 from tarn.core.levels import Feature, FeatureGate
 from tarn.core.retention import READ_DAYS_MAX
@@ -115,7 +115,7 @@ class ReadJournal:
     def note(self, repository: Repository, packed: bytes) -> None:
         """Notes that an object was looked up; returns at once."""
         now_us = self._clock.now_us()
-        address = packed[18:34]
+        address = packed[ADDRESS_AT]
         if now_us // DAY_US == self._day:
             if address in self._seen:
                 return
